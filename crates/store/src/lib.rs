@@ -1,0 +1,146 @@
+//! Object storage as the protocol sees it.
+//!
+//! In here: one small trait, [`Store`]; adapters behind it (S3 through
+//! `object_store`, a local directory, memory), chosen by URL; decorators of one
+//! concern each; and the contract suite that every adapter passes. Not in here:
+//! what the bytes mean.
+//!
+//! ```text
+//! driver -> Retry (immutable objects, reads) -> Timeout -> Meter -> adapter -> bucket
+//! ```
+//!
+//! # Architecture invariants
+//!
+//! - An adapter sends each call once. A client that silently repeats a
+//!   conditional replacement reports its own success as a mismatch.
+//! - Every answer to a write of the head is one of [`HeadWrite`]; only an
+//!   answer that proves the head was not replaced is a mismatch.
+//! - Nobody lists to find state.
+
+mod error;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use headwater_core::id::Tag;
+
+pub use self::error::{Cause, NoAnswer, NoAnswerKind, PutError, ReadError};
+
+/// What a read of the head returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeadRead {
+    /// The head still has the tag the caller holds (HTTP 304).
+    Unchanged,
+    /// The head and its tag.
+    Found {
+        /// Encoded head.
+        bytes: Bytes,
+        /// Tag to compare against when replacing it.
+        tag: Tag,
+    },
+    /// There is no head: the history does not exist.
+    Missing,
+}
+
+/// How the store answered a conditional write of a head (PROTOCOL 4, step 6).
+#[derive(Debug)]
+pub enum HeadWrite {
+    /// The store applied it; the head has this tag now.
+    Replaced {
+        /// Tag of the head just written.
+        tag: Tag,
+    },
+    /// The store proved that it did not apply it: the condition failed (412),
+    /// or there is nothing to replace (404). Reading the head tells which.
+    Mismatch,
+    /// No trustworthy answer. It may have been applied, may be applied later,
+    /// or may be lost.
+    NoAnswer(NoAnswer),
+}
+
+/// One object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Key below the root of the store.
+    pub key: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+}
+
+/// One page of a listing by folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folder {
+    /// Objects directly in the folder, in order of their keys.
+    pub objects: Vec<Listed>,
+    /// Folders directly in the folder, each ending with `/`, in order.
+    pub folders: Vec<String>,
+}
+
+/// The operations that the protocol needs from a bucket.
+///
+/// Keys are relative to the root that the store was opened at. All methods are
+/// cancel safe in this sense: a dropped write may or may not have been applied,
+/// as after [`HeadWrite::NoAnswer`]; a dropped read had no effect.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Reads a head; `known` makes the read conditional (If-None-Match).
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]; never [`ReadError::Missing`], which is
+    /// [`HeadRead::Missing`] here.
+    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError>;
+
+    /// Creates a head if there is none (If-None-Match: *).
+    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite;
+
+    /// Replaces a head if it still has the tag `if_match`.
+    ///
+    /// Infallible by type: every failure of the call is one of the answers, and
+    /// the protocol core decides what follows from it.
+    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite;
+
+    /// Writes an immutable object: create if absent, and success where the key
+    /// holds exactly these bytes already.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError::Occupied`] where the key holds other bytes.
+    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError>;
+
+    /// Reads an object whole.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    async fn get(&self, key: &str) -> Result<Bytes, ReadError>;
+
+    /// Lists up to `limit` objects whose keys begin with `prefix`, in order,
+    /// after `start_after`. Fewer than `limit` means that there are no more.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    async fn list(
+        &self,
+        prefix: &str,
+        start_after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, ReadError>;
+
+    /// Lists what is directly in the folder `prefix` (empty, or ending with
+    /// `/`): objects and folders, without descending.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError>;
+
+    /// Deletes an object; success where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]; the object may be gone all the same.
+    async fn delete(&self, key: &str) -> Result<(), ReadError>;
+}
