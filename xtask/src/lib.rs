@@ -1,1 +1,8 @@
-//! Being written.
+//! Chores of the repository: what is generated, and checks that no compiler
+//! makes.
+//!
+//! In here: the generator of the wire code ([`codegen`]), which
+//! `cargo run -p xtask -- codegen` runs, and tests (`cargo test -p xtask`) on
+//! the shape of the repository. Not in here: anything that a user's build needs.
+
+pub mod codegen;
