@@ -1865,6 +1865,9 @@ pub struct GetHeadRequest {
     pub history: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub consistency: ::core::option::Option<Consistency>,
+    /// See GetRequest.history_id.
+    #[prost(string, tag = "3")]
+    pub history_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetHeadResponse {
@@ -1887,6 +1890,9 @@ pub struct ListChangesRequest {
     /// before it passes 2 MiB, with at least one.
     #[prost(uint32, tag = "4")]
     pub page_size: u32,
+    /// See GetRequest.history_id. Send it with `from_version`.
+    #[prost(string, tag = "5")]
+    pub history_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListChangesResponse {
