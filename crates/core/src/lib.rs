@@ -34,3 +34,11 @@ pub mod version;
 pub mod keys;
 
 pub mod operation;
+
+pub mod receipt;
+
+pub mod change;
+pub mod follow;
+pub mod head;
+
+pub mod format;

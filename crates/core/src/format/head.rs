@@ -1,0 +1,304 @@
+//! The head: JSON, version 1.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::FORMAT;
+use crate::hash::{ChainHash, ContentHash, HashError};
+use crate::head::{
+    ChangeBody, ChangeRef, Head, HeadError, ObjectRef, Publisher, RunRef, SnapshotRef,
+};
+use crate::id::{HexIdError, HistoryId, HistoryName, HistoryNameError, Nonce};
+use crate::keys::{ObjectKey, ObjectKeyError};
+use crate::version::{Revision, StateVersion};
+
+/// Why bytes are not a head that this build can trust.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadDecodeError {
+    /// Not JSON, or not of the head's shape.
+    #[error("head is malformed: {0}")]
+    Malformed(serde_json::Error),
+    /// Written by a newer build. Upgrading cures it.
+    #[error("head has format {found}, this build reads up to {FORMAT}")]
+    TooNew {
+        /// The stored format number.
+        found: u64,
+    },
+    /// A hash is not one.
+    #[error("head field `{field}`: {error}")]
+    Hash {
+        /// The JSON field.
+        field: &'static str,
+        /// What is wrong with it.
+        error: HashError,
+    },
+    /// An id is not one.
+    #[error("head field `{field}`: {error}")]
+    Id {
+        /// The JSON field.
+        field: &'static str,
+        /// What is wrong with it.
+        error: HexIdError,
+    },
+    /// The history's name is not one.
+    #[error("head field `history`: {0}")]
+    Name(#[from] HistoryNameError),
+    /// An object key is not one.
+    #[error("head: {0}")]
+    Key(#[from] ObjectKeyError),
+    /// Inline bytes are not base64, or a change has no body or two.
+    #[error("head field `changes`: {version} has no readable body")]
+    Inline {
+        /// The change.
+        version: StateVersion,
+    },
+    /// The fields are readable and contradict the protocol.
+    #[error(transparent)]
+    Invariant(#[from] HeadError),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredHead {
+    format: u64,
+    history: String,
+    history_id: String,
+    revision: u64,
+    state_version: u64,
+    operation_count: u64,
+    exclusive: bool,
+    writer_epoch: u64,
+    retired: bool,
+    publisher: StoredPublisher,
+    chain_hash: String,
+    snapshot: StoredSnapshot,
+    segments: Vec<StoredRun>,
+    changes: Vec<StoredChange>,
+    receipt_coverage_from: u64,
+    receipt_pages: Vec<StoredRun>,
+    sweep_from: u64,
+    // Kept for retention, which this build does not do: a head that has any is
+    // refused below, since serving it could break what they promise.
+    archive: Option<serde_json::Value>,
+    pins: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct StoredFormat {
+    format: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredPublisher {
+    id: String,
+    nonce: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredSnapshot {
+    version: u64,
+    key: String,
+    hash: String,
+    bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredRun {
+    from_version: u64,
+    to_version: u64,
+    key: String,
+    hash: String,
+    bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredChange {
+    version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inline: Option<String>,
+    hash: String,
+    bytes: u64,
+}
+
+/// Writes a head.
+#[expect(clippy::missing_panics_doc, clippy::expect_used, reason = "strings always encode")]
+pub fn encode(head: &Head) -> Vec<u8> {
+    let stored = StoredHead {
+        format: FORMAT.into(),
+        history: head.history.as_str().into(),
+        history_id: head.history_id.to_string(),
+        revision: head.revision.get(),
+        state_version: head.state_version.get(),
+        operation_count: head.operation_count,
+        exclusive: head.is_exclusive,
+        writer_epoch: head.writer_epoch,
+        retired: head.is_retired,
+        publisher: StoredPublisher {
+            id: head.publisher.id.clone(),
+            nonce: head.publisher.nonce.to_string(),
+        },
+        chain_hash: put_hash(&head.chain_hash.to_hex()),
+        snapshot: StoredSnapshot {
+            version: head.snapshot.version.get(),
+            key: head.snapshot.object.key.as_str().into(),
+            hash: put_hash(&head.snapshot.object.hash.to_hex()),
+            bytes: head.snapshot.object.size_bytes,
+        },
+        segments: head.segments.iter().map(store_run).collect(),
+        changes: head.changes.iter().map(store_change).collect(),
+        receipt_coverage_from: head.receipt_coverage_from.get(),
+        receipt_pages: head.receipt_pages.iter().map(store_run).collect(),
+        sweep_from: head.sweep_from.get(),
+        archive: None,
+        pins: Vec::new(),
+    };
+    serde_json::to_vec(&stored).expect("strings and integers always encode")
+}
+
+/// Reads a head, and checks everything that a later step relies on.
+///
+/// # Errors
+///
+/// [`HeadDecodeError`]; only [`HeadDecodeError::TooNew`] can be cured without
+/// repairing the bucket, by upgrading.
+pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
+    // The format number is read alone first, so that a newer head is reported
+    // as newer and not as malformed by whatever field it added.
+    let StoredFormat { format } =
+        serde_json::from_slice(bytes).map_err(HeadDecodeError::Malformed)?;
+    if u64::from(FORMAT) < format {
+        return Err(HeadDecodeError::TooNew { found: format });
+    }
+    let stored: StoredHead = serde_json::from_slice(bytes).map_err(HeadDecodeError::Malformed)?;
+    let has_retention = stored.archive.is_some() || !stored.pins.is_empty();
+    if stored.format != u64::from(FORMAT) || has_retention {
+        let rule = format!("format {} without archive or pins is what this build reads", FORMAT);
+        return Err(HeadError { field: "format", rule }.into());
+    }
+    let head = Head {
+        history: HistoryName::parse(&stored.history)?,
+        history_id: HistoryId::parse(&stored.history_id)
+            .map_err(|error| HeadDecodeError::Id { field: "historyId", error })?,
+        revision: Revision::new(stored.revision),
+        state_version: StateVersion::new(stored.state_version),
+        operation_count: stored.operation_count,
+        is_exclusive: stored.exclusive,
+        writer_epoch: stored.writer_epoch,
+        is_retired: stored.retired,
+        publisher: Publisher {
+            id: stored.publisher.id,
+            nonce: Nonce::parse(&stored.publisher.nonce)
+                .map_err(|error| HeadDecodeError::Id { field: "publisher", error })?,
+        },
+        chain_hash: load_chain(&stored.chain_hash)?,
+        snapshot: SnapshotRef {
+            version: StateVersion::new(stored.snapshot.version),
+            object: load_object(
+                "snapshot",
+                &stored.snapshot.key,
+                &stored.snapshot.hash,
+                stored.snapshot.bytes,
+            )?,
+        },
+        segments: load_runs("segments", &stored.segments)?,
+        changes: stored.changes.iter().map(load_change).collect::<Result<_, _>>()?,
+        receipt_coverage_from: StateVersion::new(stored.receipt_coverage_from),
+        receipt_pages: load_runs("receiptPages", &stored.receipt_pages)?,
+        sweep_from: Revision::new(stored.sweep_from),
+    };
+    head.check()?;
+    Ok(head)
+}
+
+/// Hashes in JSON say what they are.
+const HASH_PREFIX: &str = "blake3:";
+
+pub(super) fn put_hash(hex: &str) -> String {
+    format!("{HASH_PREFIX}{hex}")
+}
+
+pub(super) fn take_hash(text: &str) -> Option<&str> {
+    text.strip_prefix(HASH_PREFIX)
+}
+
+fn store_run(run: &RunRef) -> StoredRun {
+    StoredRun {
+        from_version: run.from.get(),
+        to_version: run.to.get(),
+        key: run.object.key.as_str().into(),
+        hash: put_hash(&run.object.hash.to_hex()),
+        bytes: run.object.size_bytes,
+    }
+}
+
+fn store_change(change: &ChangeRef) -> StoredChange {
+    let (key, inline, bytes) = match &change.body {
+        ChangeBody::Inline(bytes) => (None, Some(STANDARD.encode(bytes)), bytes.len() as u64),
+        ChangeBody::Staged(object) => (Some(object.key.as_str().into()), None, object.size_bytes),
+    };
+    let hash = put_hash(&change.hash.to_hex());
+    StoredChange { version: change.version.get(), key, inline, hash, bytes }
+}
+
+fn load_hash(field: &'static str, text: &str) -> Result<ContentHash, HeadDecodeError> {
+    take_hash(text)
+        .ok_or(HashError)
+        .and_then(ContentHash::from_hex)
+        .map_err(|error| HeadDecodeError::Hash { field, error })
+}
+
+fn load_chain(text: &str) -> Result<ChainHash, HeadDecodeError> {
+    load_hash("chainHash", text).map(|it| ChainHash::from_bytes(*it.as_bytes()))
+}
+
+fn load_object(
+    field: &'static str,
+    key: &str,
+    hash: &str,
+    size_bytes: u64,
+) -> Result<ObjectRef, HeadDecodeError> {
+    Ok(ObjectRef { key: ObjectKey::parse(key)?, hash: load_hash(field, hash)?, size_bytes })
+}
+
+fn load_runs(field: &'static str, runs: &[StoredRun]) -> Result<Vec<RunRef>, HeadDecodeError> {
+    let load = |it: &StoredRun| {
+        Ok(RunRef {
+            from: StateVersion::new(it.from_version),
+            to: StateVersion::new(it.to_version),
+            object: load_object(field, &it.key, &it.hash, it.bytes)?,
+        })
+    };
+    runs.iter().map(load).collect()
+}
+
+fn load_change(change: &StoredChange) -> Result<ChangeRef, HeadDecodeError> {
+    let version = StateVersion::new(change.version);
+    let hash = load_hash("changes", &change.hash)?;
+    let body = match (&change.key, &change.inline) {
+        (Some(key), None) => {
+            let key = ObjectKey::parse(key)?;
+            ChangeBody::Staged(ObjectRef { key, hash, size_bytes: change.bytes })
+        }
+        (None, Some(inline)) => {
+            let bytes =
+                STANDARD.decode(inline).map_err(|_| HeadDecodeError::Inline { version })?;
+            if bytes.len() as u64 != change.bytes {
+                return Err(HeadDecodeError::Inline { version });
+            }
+            ChangeBody::Inline(bytes.into())
+        }
+        (Some(_), Some(_)) | (None, None) => return Err(HeadDecodeError::Inline { version }),
+    };
+    Ok(ChangeRef { version, hash, body })
+}

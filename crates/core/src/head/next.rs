@@ -1,0 +1,137 @@
+//! Making the head that replaces another one.
+//!
+//! A [`Successor`] is put together from what is to be accepted and what
+//! maintenance has prepared; [`Successor::finish`] gives the head, which the
+//! caller checks and encodes. Maintenance that no longer fits is left out, and
+//! said so: it was prepared against an older head.
+
+use alloc::vec::Vec;
+
+use super::{ChangeBody, ChangeRef, Head, Publisher, RunRef, SnapshotRef};
+use crate::hash::ContentHash;
+use crate::version::StateVersion;
+
+/// One change to append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// blake3 of the entry's bytes.
+    pub hash: ContentHash,
+    /// Where they are.
+    pub body: ChangeBody,
+    /// How many operations it holds.
+    pub operations: u64,
+}
+
+/// A run of changes that is now in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// The segment, durable.
+    pub segment: RunRef,
+    /// Hash of its last change: tells that the head still means that run.
+    pub last_change: ContentHash,
+}
+
+/// A snapshot that is to take the place of the one before and of the tail up to
+/// its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// The snapshot, durable.
+    pub snapshot: SnapshotRef,
+    /// Receipts of the versions after the previous snapshot's up to this one's,
+    /// durable. Contiguous.
+    pub receipt_pages: Vec<RunRef>,
+}
+
+/// A head in the making.
+#[derive(Clone, Debug)]
+pub struct Successor {
+    head: Head,
+}
+
+impl Successor {
+    /// Begins from the head that is to be replaced.
+    pub fn of(previous: &Head, publisher: Publisher) -> Self {
+        let mut head = previous.clone();
+        head.revision = previous.revision.next();
+        head.publisher = publisher;
+        Self { head }
+    }
+
+    /// Accepts one more change; returns the version that it gets.
+    pub fn append(&mut self, append: Append) -> StateVersion {
+        let head = &mut self.head;
+        let version = head.state_version.next();
+        head.state_version = version;
+        head.operation_count += append.operations;
+        head.chain_hash = head.chain_hash.extend(version, append.hash);
+        head.changes.push(ChangeRef { version, hash: append.hash, body: append.body });
+        version
+    }
+
+    /// Raises the coverage boundary. Pages wholly below it go with it.
+    pub fn raise_coverage(&mut self, coverage_from: StateVersion) {
+        let head = &mut self.head;
+        head.receipt_coverage_from = head.receipt_coverage_from.max(coverage_from);
+        let coverage_from = head.receipt_coverage_from;
+        head.receipt_pages.retain(|it| coverage_from <= it.to);
+    }
+
+    /// Moves changes into a segment. `false` when they are not there any more.
+    #[must_use]
+    pub fn fold(&mut self, fold: &Fold) -> bool {
+        let head = &mut self.head;
+        let RunRef { from, to, .. } = fold.segment;
+        let is_front = head.changes.first().is_some_and(|it| it.version == from);
+        let len = usize::try_from(to.get() - from.get() + 1).unwrap_or(usize::MAX);
+        let last = head.changes.get(len - 1);
+        if !is_front || last.is_none_or(|it| it.hash != fold.last_change) {
+            return false;
+        }
+        head.changes.drain(..len);
+        head.segments.push(fold.segment.clone());
+        true
+    }
+
+    /// Puts a newer snapshot in place. `false` when the head has one as new, or
+    /// when its version is inside a segment.
+    #[must_use]
+    pub fn compact(&mut self, compaction: &Compaction) -> bool {
+        let head = &mut self.head;
+        let version = compaction.snapshot.version;
+        let is_newer = head.snapshot.version < version && version <= head.state_version;
+        let is_cut = head.segments.iter().all(|it| it.to <= version || version < it.from);
+        let pages = &compaction.receipt_pages;
+        let is_complete = pages.first().is_some_and(|it| it.from == head.snapshot.version.next())
+            && pages.last().is_some_and(|it| it.to == version);
+        if !is_newer || !is_cut || !is_complete {
+            return false;
+        }
+        head.snapshot = compaction.snapshot.clone();
+        head.segments.retain(|it| version < it.to);
+        head.changes.retain(|it| version < it.version);
+        let coverage_from = head.receipt_coverage_from;
+        head.receipt_pages.extend(pages.iter().cloned());
+        head.receipt_pages.retain(|it| coverage_from <= it.to);
+        true
+    }
+
+    /// Fences the former owner of an exclusive history.
+    pub fn raise_writer_epoch(&mut self) {
+        self.head.writer_epoch += 1;
+    }
+
+    /// Ends the history: nothing is accepted or served from here on.
+    pub fn retire(&mut self) {
+        self.head.is_retired = true;
+    }
+
+    /// The head so far.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The head.
+    pub fn finish(self) -> Head {
+        self.head
+    }
+}
