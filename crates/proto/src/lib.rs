@@ -2,8 +2,8 @@
 //!
 //! In here: the code generated from the `.proto` files beside this crate's
 //! sources, whose comments are the reference for every field; and the words of
-//! errors, [`reason`], which servers and clients share. Not in here: any
-//! decision, and any type of the protocol core. Services convert.
+//! errors, [`reason`], and the [`limits`] that servers and clients share. Not in
+//! here: any decision, and any type of the protocol core. Services convert.
 //!
 //! ```text
 //! proto/headwater/v1/*.proto --(cargo run -p xtask -- codegen)--> src/generated
@@ -16,6 +16,7 @@
 //! - Fields of type `bytes` are [`prost::bytes::Bytes`]: they share the received
 //!   buffer.
 
+pub mod limits;
 pub mod reason;
 
 /// Messages, clients and servers of package `headwater.v1`.

@@ -1,0 +1,84 @@
+//! When a request has to be answered.
+//!
+//! tonic ends a handler at the moment that `grpc-timeout` names, with a bare
+//! `CANCELLED` that says nothing about what was applied. A service therefore
+//! works towards an earlier moment, and has the rest of the time to say
+//! `EXPIRED` or `PUBLICATION_IN_DOUBT` itself.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+
+/// Share of the caller's time that is kept for the answer: one part in this
+/// many.
+const ANSWER_PART: u32 = 20;
+/// Least and most time kept for the answer.
+const ANSWER_TIME_MIN: Duration = Duration::from_millis(5);
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// The moment by which the service has to have its answer, for a request that
+/// arrived now. `without` is the time allowed where the caller named none; it
+/// is an upper limit as well.
+pub fn of(metadata: &MetadataMap, without: Duration) -> Instant {
+    let named = metadata.get("grpc-timeout").and_then(|it| parse(it.to_str().ok()?));
+    Instant::now() + named.map_or(without, |it| working_time(it).min(without))
+}
+
+/// `timeout` less the time that is kept for the answer.
+fn working_time(timeout: Duration) -> Duration {
+    let kept = (timeout / ANSWER_PART).clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
+    timeout.saturating_sub(kept)
+}
+
+/// Reads a `grpc-timeout`: at most 8 digits and a unit, as in the gRPC protocol
+/// over HTTP/2.
+fn parse(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|it| it.is_ascii_digit()) {
+        return None;
+    }
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3_600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_timeout(text: &'static str) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("grpc-timeout", tonic::metadata::MetadataValue::from_static(text));
+        metadata
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_kept_for_the_answer() {
+        let now = Instant::now();
+        let limit = Duration::from_secs(60);
+
+        assert_eq!(of(&with_timeout("1S"), limit) - now, Duration::from_millis(950));
+        assert_eq!(of(&with_timeout("20m"), limit) - now, Duration::from_millis(15));
+        assert_eq!(of(&with_timeout("3u"), limit), now);
+        assert_eq!(of(&with_timeout("20S"), limit) - now, Duration::from_millis(19_750));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_usable_timeout_the_services_own_limit_holds() {
+        let now = Instant::now();
+        let limit = Duration::from_secs(60);
+
+        assert_eq!(of(&MetadataMap::new(), limit) - now, limit);
+        for text in ["", "S", "1", "123456789S", "1d", "-1S", "1H"] {
+            assert_eq!(of(&with_timeout(text), limit) - now, limit, "{text:?}");
+        }
+    }
+}

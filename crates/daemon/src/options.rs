@@ -1,0 +1,96 @@
+//! Command line options that the binaries share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_store::{
+    Entropy, Meter, OpenError, Retry, RetryConfig, Store, Timeout, TimeoutConfig,
+};
+
+use crate::telemetry::LogFormat;
+
+/// How a process logs and stops.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ProcessOptions {
+    /// How log lines are written. What is logged: `HEADWATER_LOG`.
+    #[arg(long, value_enum, default_value_t, env = "HEADWATER_LOG_FORMAT")]
+    pub log_format: LogFormat,
+    /// Longest time for calls in flight to finish after a signal, in seconds.
+    /// Kubernetes kills a container 30 seconds after it asked it to stop; this
+    /// leaves time for the rest.
+    #[arg(long, default_value_t = 20, env = "HEADWATER_DRAIN_SECONDS_MAX")]
+    pub drain_seconds_max: u64,
+}
+
+impl ProcessOptions {
+    /// Longest time for calls in flight to finish.
+    pub fn drain_max(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds_max)
+    }
+}
+
+/// Which bucket, and how calls to it behave.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StoreOptions {
+    /// The store, as a URL: `file:///absolute/path`, `s3://bucket/prefix`,
+    /// `memory:`.
+    #[arg(long = "store", value_name = "URL", env = "HEADWATER_STORE")]
+    pub url: String,
+}
+
+/// A store with the decorators that every process uses.
+#[derive(Clone, Debug)]
+pub struct OpenStore {
+    /// To be used.
+    pub store: Arc<dyn Store>,
+    /// Counts what reaches the bucket, repeats included.
+    pub meter: Arc<Meter>,
+}
+
+impl StoreOptions {
+    /// Opens the store. Nothing is read or written yet.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names the part of the URL that is wrong.
+    pub fn open(&self, entropy: Entropy) -> Result<OpenStore, OpenError> {
+        let meter = Arc::new(Meter::new(headwater_store::open(&self.url)?));
+        let metered: Arc<dyn Store> = Arc::<Meter>::clone(&meter);
+        let timed = Arc::new(Timeout::new(metered, TimeoutConfig::default()));
+        let store = Arc::new(Retry::new(timed, RetryConfig::default(), entropy));
+        Ok(OpenStore { store, meter })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        process: ProcessOptions,
+        #[command(flatten)]
+        store: StoreOptions,
+    }
+
+    #[tokio::test]
+    async fn calls_to_an_opened_store_are_counted() {
+        let arguments = Arguments::parse_from(["headwater", "--store", "memory:"]);
+        let opened = arguments.store.open(Entropy::from_seed(1)).unwrap();
+
+        opened.store.put("a/changes/x", "bytes".into()).await.unwrap();
+
+        assert_eq!(opened.meter.read().total(), 1);
+        assert_eq!(arguments.process.drain_max(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn a_url_of_an_unknown_scheme_is_refused() {
+        let arguments = Arguments::parse_from(["headwater", "--store", "ftp://x"]);
+
+        assert!(arguments.store.open(Entropy::from_seed(1)).is_err());
+    }
+}
