@@ -1,6 +1,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use crate::key::KeyError;
+
 /// A cause from below, kept for the operator's log.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
@@ -23,7 +25,9 @@ pub enum ReadError {
         /// Its key, below the root of the store.
         key: String,
     },
-    /// Credentials or bucket policy refuse the call.
+    /// Credentials, the bucket's policy, or the rules for keys
+    /// ([`KeyError`](crate::KeyError)) refuse the call. Repeating it does not
+    /// help.
     #[error("object store refused access to {key}")]
     Denied {
         /// The key, below the root of the store.
@@ -76,4 +80,32 @@ pub struct NoAnswer {
     /// What happened.
     #[source]
     pub cause: Cause,
+}
+
+impl ReadError {
+    pub(crate) fn bad_key(key: &str, error: KeyError) -> Self {
+        Self::Denied { key: key.into(), cause: Box::new(error) }
+    }
+
+    /// How long the store asked to be left alone, if it said.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::Missing { .. } | Self::Denied { .. } => None,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } => true,
+            Self::Missing { .. } | Self::Denied { .. } => false,
+        }
+    }
+}
+
+impl NoAnswer {
+    pub(crate) fn bad_key(error: KeyError) -> Self {
+        Self { kind: NoAnswerKind::Denied, retry_after: None, cause: Box::new(error) }
+    }
 }

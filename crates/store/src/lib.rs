@@ -17,7 +17,18 @@
 //!   answer that proves the head was not replaced is a mismatch.
 //! - Nobody lists to find state.
 
+mod call;
+mod entropy;
 mod error;
+mod faults;
+mod key;
+mod latency;
+mod local;
+mod memory;
+mod meter;
+mod open;
+mod retry;
+mod timeout;
 
 use std::fmt;
 
@@ -25,7 +36,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use headwater_core::id::Tag;
 
+pub use self::call::Call;
+pub use self::entropy::Entropy;
 pub use self::error::{Cause, NoAnswer, NoAnswerKind, PutError, ReadError};
+pub use self::faults::{Applied, Fault, Faults, Gate, Rule, RuleId};
+pub use self::key::{KEY_LEN_BYTES_MAX, KEY_PART_LEN_BYTES_MAX, KeyError};
+pub use self::latency::Latency;
+pub use self::local::{LocalDir, LocalError};
+pub use self::memory::Memory;
+pub use self::meter::{Meter, Outcome, Readings};
+pub use self::open::{OpenError, open};
+pub use self::retry::{Retry, RetryConfig};
+pub use self::timeout::{TimedOut, Timeout, TimeoutConfig};
 
 /// What a read of the head returned.
 #[derive(Clone, Debug, PartialEq, Eq)]

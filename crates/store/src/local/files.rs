@@ -1,0 +1,234 @@
+//! The calls of a store on files. Everything here blocks.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use headwater_core::id::Tag;
+use tempfile::NamedTempFile;
+
+use super::error::CallError;
+use super::staging::{self, Staging};
+use crate::key::OWN_FOLDER;
+use crate::{HeadRead, HeadWrite};
+
+/// Folders that are remembered as durable. One history takes ten.
+const KNOWN_FOLDERS_MAX: usize = 10_000;
+
+/// A directory, and what this process knows of it.
+#[derive(Debug)]
+pub(super) struct Files {
+    root: PathBuf,
+    /// Opened by the first write: a reader needs no permission to write.
+    staging: Mutex<Option<Arc<Staging>>>,
+    /// Folders whose own names were synced. Nothing removes folders.
+    known_folders: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Files {
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, staging: Mutex::default(), known_folders: Mutex::default() }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Reads a file; `None` where there is none.
+    pub(super) fn read(&self, key: &str) -> Result<Option<Bytes>, CallError> {
+        read(&self.root.join(key))
+    }
+
+    pub(super) fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, CallError> {
+        let path = self.root.join(key);
+        let Some(bytes) = read(&path)? else { return Ok(HeadRead::Missing) };
+        let tag = tag_of(&bytes);
+        if known == Some(&tag) {
+            return Ok(HeadRead::Unchanged);
+        }
+        // Its writer may have died, or may be, between rename and sync. A head
+        // that was served and then lost with the power would have its revision
+        // repeated by another one.
+        sync_folder(parent_of(&path))?;
+        Ok(HeadRead::Found { bytes, tag })
+    }
+
+    pub(super) fn create_head(&self, key: &str, bytes: &[u8]) -> Result<HeadWrite, CallError> {
+        let path = self.root.join(key);
+        let staged = self.staging()?.write(bytes)?;
+        let _lock = self.lock(key)?;
+        match self.place(staged, &path)? {
+            Placed::New => Ok(HeadWrite::Replaced { tag: tag_of(bytes) }),
+            Placed::Taken => Ok(HeadWrite::Mismatch),
+        }
+    }
+
+    pub(super) fn replace_head(
+        &self,
+        key: &str,
+        if_match: &Tag,
+        bytes: &[u8],
+    ) -> Result<HeadWrite, CallError> {
+        let path = self.root.join(key);
+        // Written before the lock is taken, so that the others wait for one
+        // rename and one sync only.
+        let staged = self.staging()?.write(bytes)?;
+        let _lock = self.lock(key)?;
+        if read(&path)?.is_none_or(|it| tag_of(&it) != *if_match) {
+            return Ok(HeadWrite::Mismatch);
+        }
+        staged.persist(&path).map_err(|it| CallError::io("rename to", &path)(it.error))?;
+        sync_folder(parent_of(&path))?;
+        Ok(HeadWrite::Replaced { tag: tag_of(bytes) })
+    }
+
+    /// Creates an object; whether the key holds these bytes now.
+    pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Result<bool, CallError> {
+        let path = self.root.join(key);
+        let staged = self.staging()?.write(bytes)?;
+        match self.place(staged, &path)? {
+            Placed::New => Ok(true),
+            Placed::Taken => match read_object(&path)? {
+                // It came first, and may not have synced the folder yet.
+                Some(found) if found == bytes => sync_folder(parent_of(&path)).map(|()| true),
+                Some(_) => Ok(false),
+                None => Err(CallError::Raced),
+            },
+        }
+    }
+
+    pub(super) fn delete(&self, key: &str) -> Result<(), CallError> {
+        let path = self.root.join(key);
+        if read_metadata(&path)?.is_none_or(|it| it.is_dir()) {
+            return Ok(());
+        }
+        // Without the lock a replacement that has compared already would bring
+        // a head back after its deletion was reported.
+        let _lock = self.lock(key)?;
+        match fs::remove_file(&path) {
+            Ok(()) => sync_folder(parent_of(&path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(CallError::io("delete", &path)(error)),
+        }
+    }
+
+    /// Gives a staged file its name, durably, if nothing has it.
+    fn place(&self, staged: NamedTempFile, path: &Path) -> Result<Placed, CallError> {
+        let folder = parent_of(path);
+        self.make_folder(folder)?;
+        let placed = staged.persist_noclobber(path).or_else(|it| {
+            if it.error.kind() != io::ErrorKind::NotFound {
+                return Err(it);
+            }
+            // Somebody else removed a folder that we remember.
+            self.known_folders().clear();
+            match self.make_folder(folder) {
+                Ok(()) => it.file.persist_noclobber(path),
+                Err(_) => Err(it),
+            }
+        });
+        match placed {
+            Ok(_) => sync_folder(folder).map(|()| Placed::New),
+            Err(it) if it.error.kind() == io::ErrorKind::AlreadyExists => Ok(Placed::Taken),
+            Err(it) => Err(CallError::io("rename to", path)(it.error)),
+        }
+    }
+
+    /// Creates a folder, durably: a file in a folder whose own name is lost is
+    /// lost with it.
+    fn make_folder(&self, folder: &Path) -> Result<(), CallError> {
+        let is_above = folder == self.root || !folder.starts_with(&self.root);
+        if is_above && folder.is_dir() || self.known_folders().contains(folder) {
+            return Ok(());
+        }
+        self.make_folder(parent_of(folder))?;
+        match fs::create_dir(folder) {
+            Ok(()) => (),
+            // It may be another process's, and not synced yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
+            Err(error) => return Err(CallError::io("create", folder)(error)),
+        }
+        sync_folder(parent_of(folder))?;
+        let mut known = self.known_folders();
+        if KNOWN_FOLDERS_MAX <= known.len() {
+            known.clear();
+        }
+        known.insert(folder.into());
+        Ok(())
+    }
+
+    fn known_folders(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.known_folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn staging(&self) -> Result<Arc<Staging>, CallError> {
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = &*staging {
+            return Ok(Arc::clone(open));
+        }
+        self.make_folder(&self.root)?;
+        let open = Arc::new(Staging::open(&self.root.join(OWN_FOLDER).join("staging"))?);
+        *staging = Some(Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// Locks a head. Two heads may share a lock, which costs time only; the
+    /// number of lock files stays bounded.
+    fn lock(&self, key: &str) -> Result<File, CallError> {
+        let folder = self.root.join(OWN_FOLDER).join("locks");
+        fs::create_dir_all(&folder).map_err(CallError::io("create", &folder))?;
+        let [first, ..] = *blake3::hash(key.as_bytes()).as_bytes();
+        staging::lock(&folder.join(format!("{first:02x}")))
+    }
+}
+
+enum Placed {
+    New,
+    Taken,
+}
+
+fn tag_of(bytes: &[u8]) -> Tag {
+    Tag::new(blake3::hash(bytes).to_hex().as_str())
+}
+
+fn parent_of(path: &Path) -> &Path {
+    // Keys are not empty and the root is absolute, so only `/` has no parent,
+    // and it is its own.
+    path.parent().unwrap_or(path)
+}
+
+/// Reads a file; `None` where there is none, a folder of that name included: a
+/// folder is no object.
+fn read(path: &Path) -> Result<Option<Bytes>, CallError> {
+    match read_object(path) {
+        Err(CallError::ObjectAndFolder) => Ok(None),
+        other => other,
+    }
+}
+
+fn read_object(path: &Path) -> Result<Option<Bytes>, CallError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(CallError::io("read", path)(error)),
+    }
+}
+
+fn read_metadata(path: &Path) -> Result<Option<fs::Metadata>, CallError> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(CallError::io("examine", path)(error)),
+    }
+}
+
+fn sync_folder(folder: &Path) -> Result<(), CallError> {
+    File::open(folder).and_then(|it| it.sync_all()).map_err(CallError::io("sync", folder))
+}

@@ -1,0 +1,254 @@
+//! Counts calls and bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use headwater_core::id::Tag;
+
+use crate::{Call, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It did what it was asked to.
+    Done,
+    /// A head still has the known tag (304).
+    Unchanged,
+    /// There is no such object.
+    Missing,
+    /// The condition of a head write failed.
+    Mismatch,
+    /// A head write got no trustworthy answer.
+    NoAnswer,
+    /// The key of an immutable object holds other bytes.
+    Occupied,
+    /// The store could not be used.
+    Unavailable,
+    /// The store refused.
+    Denied,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Done,
+        Self::Unchanged,
+        Self::Missing,
+        Self::Mismatch,
+        Self::NoAnswer,
+        Self::Occupied,
+        Self::Unavailable,
+        Self::Denied,
+    ];
+
+    /// The word for logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unchanged => "unchanged",
+            Self::Missing => "missing",
+            Self::Mismatch => "mismatch",
+            Self::NoAnswer => "no_answer",
+            Self::Occupied => "occupied",
+            Self::Unavailable => "unavailable",
+            Self::Denied => "denied",
+        }
+    }
+
+    fn of_read(error: &ReadError) -> Self {
+        match error {
+            ReadError::Unavailable { .. } => Self::Unavailable,
+            ReadError::Missing { .. } => Self::Missing,
+            ReadError::Denied { .. } => Self::Denied,
+        }
+    }
+
+    fn of_write(answer: &HeadWrite) -> Self {
+        match answer {
+            HeadWrite::Replaced { .. } => Self::Done,
+            HeadWrite::Mismatch => Self::Mismatch,
+            HeadWrite::NoAnswer(_) => Self::NoAnswer,
+        }
+    }
+}
+
+const N_CALLS: usize = Call::ALL.len();
+const N_OUTCOMES: usize = Outcome::ALL.len();
+
+/// What was counted since the meter was made, or between two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    counts: [[u64; N_OUTCOMES]; N_CALLS],
+    bytes_up: u64,
+    bytes_down: u64,
+}
+
+impl Readings {
+    /// Calls that ended so.
+    pub const fn count(&self, call: Call, outcome: Outcome) -> u64 {
+        self.counts[call as usize][outcome as usize]
+    }
+
+    /// Calls that ended, however they did.
+    pub fn calls(&self, call: Call) -> u64 {
+        self.counts[call as usize].iter().sum()
+    }
+
+    /// Calls of every kind that ended.
+    pub fn total(&self) -> u64 {
+        self.counts.as_flattened().iter().sum()
+    }
+
+    /// Bytes of objects and heads sent, of calls that failed too.
+    pub const fn bytes_up(&self) -> u64 {
+        self.bytes_up
+    }
+
+    /// Bytes of objects and heads received.
+    pub const fn bytes_down(&self) -> u64 {
+        self.bytes_down
+    }
+
+    /// What came after `earlier`, a reading of the same meter.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut counts = self.counts;
+        let cells = counts.as_flattened_mut().iter_mut();
+        for (now, then) in cells.zip(earlier.counts.as_flattened()) {
+            *now = now.saturating_sub(*then);
+        }
+        Self {
+            counts,
+            bytes_up: self.bytes_up.saturating_sub(earlier.bytes_up),
+            bytes_down: self.bytes_down.saturating_sub(earlier.bytes_down),
+        }
+    }
+}
+
+/// Counts what passes through it. A call that is dropped is not counted.
+#[derive(Debug)]
+pub struct Meter {
+    inner: Arc<dyn Store>,
+    counts: [[AtomicU64; N_OUTCOMES]; N_CALLS],
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+}
+
+impl Meter {
+    /// Counts the calls of `inner`, from zero.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self {
+            inner,
+            counts: Default::default(),
+            bytes_up: AtomicU64::default(),
+            bytes_down: AtomicU64::default(),
+        }
+    }
+
+    /// The counts so far. Calls in flight may be in some of them only.
+    pub fn read(&self) -> Readings {
+        let mut readings = Readings::default();
+        for (cells, counters) in readings.counts.iter_mut().zip(&self.counts) {
+            for (cell, counter) in cells.iter_mut().zip(counters) {
+                *cell = counter.load(Ordering::Relaxed);
+            }
+        }
+        readings.bytes_up = self.bytes_up.load(Ordering::Relaxed);
+        readings.bytes_down = self.bytes_down.load(Ordering::Relaxed);
+        readings
+    }
+
+    fn count(&self, call: Call, outcome: Outcome) {
+        self.counts[call as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_up(&self, bytes: &Bytes) {
+        self.bytes_up.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    }
+
+    fn count_down(&self, bytes: &Bytes) {
+        self.bytes_down.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    }
+
+    fn count_read<T>(&self, call: Call, answer: &Result<T, ReadError>) {
+        self.count(call, answer.as_ref().err().map_or(Outcome::Done, Outcome::of_read));
+    }
+}
+
+#[async_trait]
+impl Store for Meter {
+    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
+        let answer = self.inner.read_head(key, known).await;
+        let outcome = match &answer {
+            Ok(HeadRead::Unchanged) => Outcome::Unchanged,
+            Ok(HeadRead::Missing) => Outcome::Missing,
+            Ok(HeadRead::Found { bytes, .. }) => {
+                self.count_down(bytes);
+                Outcome::Done
+            }
+            Err(error) => Outcome::of_read(error),
+        };
+        self.count(Call::ReadHead, outcome);
+        answer
+    }
+
+    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
+        self.count_up(&bytes);
+        let answer = self.inner.create_head(key, bytes).await;
+        self.count(Call::CreateHead, Outcome::of_write(&answer));
+        answer
+    }
+
+    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
+        self.count_up(&bytes);
+        let answer = self.inner.replace_head(key, if_match, bytes).await;
+        self.count(Call::ReplaceHead, Outcome::of_write(&answer));
+        answer
+    }
+
+    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
+        self.count_up(&bytes);
+        let answer = self.inner.put(key, bytes).await;
+        let outcome = match &answer {
+            Ok(()) => Outcome::Done,
+            Err(PutError::Occupied { .. }) => Outcome::Occupied,
+            Err(PutError::Store(error)) => Outcome::of_read(error),
+        };
+        self.count(Call::Put, outcome);
+        answer
+    }
+
+    async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
+        let answer = self.inner.get(key).await;
+        if let Ok(bytes) = &answer {
+            self.count_down(bytes);
+        }
+        self.count_read(Call::Get, &answer);
+        answer
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        start_after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, ReadError> {
+        let answer = self.inner.list(prefix, start_after, limit).await;
+        self.count_read(Call::List, &answer);
+        answer
+    }
+
+    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
+        let answer = self.inner.list_folder(prefix).await;
+        self.count_read(Call::ListFolder, &answer);
+        answer
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), ReadError> {
+        let answer = self.inner.delete(key).await;
+        self.count_read(Call::Delete, &answer);
+        answer
+    }
+}

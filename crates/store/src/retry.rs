@@ -1,0 +1,164 @@
+//! Repeats of calls that may be repeated.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use headwater_core::id::Tag;
+use tokio::time::{Instant, sleep};
+
+use crate::{Call, Entropy, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
+
+/// How often a call is repeated, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryConfig {
+    /// Calls in all, the first one included. Below 1 counts as 1.
+    pub attempts_max: u32,
+    /// The same for reads of a head. Few: who waits for a head has a deadline
+    /// and a loop of its own.
+    pub head_attempts_max: u32,
+    /// No attempt begins later than this after the first one began.
+    pub total_max: Duration,
+    /// Bound of the first pause; each further one doubles it. A pause is drawn
+    /// from zero to its bound, so that callers who failed together do not come
+    /// back together.
+    pub pause_first: Duration,
+    /// Bound of the longest pause.
+    pub pause_max: Duration,
+}
+
+impl Default for RetryConfig {
+    /// Pauses of up to 0.1, 0.2, 0.4, 0.8 and 1.6 seconds.
+    fn default() -> Self {
+        Self {
+            attempts_max: 6,
+            head_attempts_max: 3,
+            total_max: Duration::from_secs(30),
+            pause_first: Duration::from_millis(100),
+            pause_max: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Repeats reads, listings, deletions and writes of immutable objects while the
+/// bucket is unavailable. Never a write of a head: what such a call did is the
+/// protocol's to find out (PROTOCOL 4).
+#[derive(Debug)]
+pub struct Retry {
+    inner: Arc<dyn Store>,
+    config: RetryConfig,
+    entropy: Entropy,
+}
+
+/// An error that may be worth another attempt.
+trait Failure: fmt::Display {
+    fn as_read_error(&self) -> Option<&ReadError>;
+}
+
+impl Failure for ReadError {
+    fn as_read_error(&self) -> Option<&ReadError> {
+        Some(self)
+    }
+}
+
+impl Failure for PutError {
+    fn as_read_error(&self) -> Option<&ReadError> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Occupied { .. } => None,
+        }
+    }
+}
+
+impl Retry {
+    /// Repeats the calls of `inner`.
+    pub fn new(inner: Arc<dyn Store>, config: RetryConfig, entropy: Entropy) -> Self {
+        Self { inner, config, entropy }
+    }
+
+    async fn repeat<T, E, F>(
+        &self,
+        call: Call,
+        key: &str,
+        mut attempt: impl FnMut() -> F + Send,
+    ) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>> + Send,
+        T: Send,
+        E: Failure + Send,
+    {
+        let is_head = call == Call::ReadHead;
+        let attempts_max =
+            if is_head { self.config.head_attempts_max } else { self.config.attempts_max };
+        let began = Instant::now();
+        let mut bound = self.config.pause_first;
+        let mut n_attempts = 1;
+        loop {
+            let error = match attempt().await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let Some(store_error) = error.as_read_error().filter(|it| it.is_transient()) else {
+                return Err(error);
+            };
+            // A store that names a time is not asked earlier. The jitter comes
+            // on top: it names the same time to everybody.
+            let floor = store_error.retry_after().unwrap_or_default();
+            let pause = floor.saturating_add(self.entropy.jitter(bound));
+            let is_late = self.config.total_max < began.elapsed().saturating_add(pause);
+            if attempts_max <= n_attempts || is_late {
+                return Err(error);
+            }
+            let call = call.as_str();
+            tracing::debug!(call, key, n_attempts, ?pause, %error, "repeating a store call");
+            sleep(pause).await;
+            n_attempts += 1;
+            bound = bound.saturating_mul(2).min(self.config.pause_max);
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Retry {
+    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
+        self.repeat(Call::ReadHead, key, || self.inner.read_head(key, known)).await
+    }
+
+    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
+        self.inner.create_head(key, bytes).await
+    }
+
+    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
+        self.inner.replace_head(key, if_match, bytes).await
+    }
+
+    // Safe to repeat: an attempt that was applied unseen is found by the next
+    // one, which compares the bytes.
+    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
+        self.repeat(Call::Put, key, || self.inner.put(key, bytes.clone())).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
+        self.repeat(Call::Get, key, || self.inner.get(key)).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        start_after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, ReadError> {
+        self.repeat(Call::List, prefix, || self.inner.list(prefix, start_after, limit)).await
+    }
+
+    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
+        self.repeat(Call::ListFolder, prefix, || self.inner.list_folder(prefix)).await
+    }
+
+    // Safe to repeat: keys of deleted objects are not used again.
+    async fn delete(&self, key: &str) -> Result<(), ReadError> {
+        self.repeat(Call::Delete, key, || self.inner.delete(key)).await
+    }
+}
