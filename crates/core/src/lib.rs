@@ -38,6 +38,8 @@ pub mod operation;
 pub mod receipt;
 
 pub mod change;
+pub mod decide;
+
 pub mod follow;
 pub mod head;
 
