@@ -28,6 +28,7 @@ mod memory;
 mod meter;
 mod open;
 mod retry;
+mod s3;
 mod timeout;
 
 use std::fmt;
@@ -47,6 +48,7 @@ pub use self::memory::Memory;
 pub use self::meter::{Meter, Outcome, Readings};
 pub use self::open::{OpenError, open};
 pub use self::retry::{Retry, RetryConfig};
+pub use self::s3::{S3Bucket, S3Credentials, S3Options, S3OptionsError};
 pub use self::timeout::{TimedOut, Timeout, TimeoutConfig};
 
 /// What a read of the head returned.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use crate::{LocalDir, LocalError, Memory, Store};
+use crate::{LocalDir, LocalError, Memory, S3Bucket, S3Options, S3OptionsError, Store};
 
 /// Why a URL does not open.
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +37,19 @@ pub enum OpenError {
     /// The directory cannot be used.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// The URL names no bucket, or its options do not fit together.
+    #[error(transparent)]
+    S3(#[from] S3OptionsError),
 }
 
-const SCHEMES: &str = "file, memory";
+const SCHEMES: &str = "file, s3, memory";
 
 /// Opens the store that `url` names. Nothing is read or written yet, so a
 /// store that cannot be reached opens as well.
 ///
 /// - `file:///absolute/path`: [`LocalDir`];
+/// - `s3://bucket/prefix?endpoint=...&region=...&allow_http=...&path_style=...`:
+///   [`S3Bucket`], with the rest and the credentials from the environment;
 /// - `memory:`: a new [`Memory`], gone with the last handle.
 ///
 /// # Errors
@@ -54,6 +59,7 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
     let parsed = Url::parse(url).map_err(|source| OpenError::NotUrl { url: url.into(), source })?;
     match parsed.scheme() {
         "file" => Ok(Arc::new(LocalDir::open(local_path(&parsed)?)?)),
+        "s3" => Ok(Arc::new(S3Bucket::open(&S3Options::parse(url)?)?)),
         "memory" if matches!(&url[parsed.scheme().len()..], ":" | "://" | ":///") => {
             Ok(Arc::new(Memory::new()))
         }
@@ -66,4 +72,32 @@ fn local_path(url: &Url) -> Result<PathBuf, OpenError> {
     let is_plain = url.query().is_none() && url.fragment().is_none();
     let path = url.to_file_path().ok().filter(|_| is_plain);
     path.ok_or_else(|| OpenError::NotPath { url: url.as_str().into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(url: &str) -> String {
+        open(url).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_scheme_chooses_the_adapter() {
+        let debug = |url: &str| format!("{:?}", open(url).unwrap());
+        assert!(debug("file:///tmp/a%20b").starts_with("LocalDir"));
+        assert!(debug("file:///tmp/a%20b").contains("/tmp/a b"));
+        assert!(debug("memory:").starts_with("Memory"));
+        assert!(debug("s3://b/p?region=x").starts_with("S3Bucket"));
+    }
+
+    #[test]
+    fn what_does_not_open_is_told_what_would() {
+        assert!(message("gopher://x").contains("file, s3, memory"));
+        assert!(message("/tmp/x").contains("/tmp/x"));
+        assert!(message("file://host/x").contains("file://host/x"));
+        assert!(message("file:///x?y=1").contains("?y=1"));
+        assert!(message("memory:name").contains("memory:"));
+        assert!(message("s3://b?colour=red").contains("`colour`"));
+    }
 }
