@@ -1,1 +1,43 @@
-//! Being written.
+//! An S3 endpoint for tests: one bucket in memory, conditional writes that hold
+//! under any race, and faults at exactly the request that a test names.
+//!
+//! In here: the protocol over a socket, so that a real client is under test.
+//! Not in here: durability, more than one bucket, multipart uploads, versions.
+//!
+//! ```text
+//! client -> socket -> faults and log -> s3s -> objects under one lock
+//!                     (front)                 (objects)
+//! ```
+//!
+//! ```no_run
+//! # use headwater_s3_double::{Fault, Op, S3Double};
+//! # async fn example() -> std::io::Result<()> {
+//! let mut s3 = S3Double::start().await?;
+//! s3.faults().on_next(Op::Put, "head.json", Fault::close_after());
+//! s3.stop().await;
+//! s3.restart().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod fault;
+mod front;
+mod gate;
+mod listing;
+mod objects;
+mod op;
+mod server;
+
+pub use self::fault::{Fault, Faults, Rule, Wait};
+pub use self::gate::Gate;
+pub use self::op::{Op, Request, Requests};
+pub use self::server::S3Double;
+
+/// Name of the only bucket.
+pub const BUCKET: &str = "headwater";
+
+/// Access key id that is accepted; so are requests without a signature.
+pub const ACCESS_KEY_ID: &str = "test";
+
+/// Its secret.
+pub const SECRET_ACCESS_KEY: &str = "testsecret";

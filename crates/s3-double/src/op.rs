@@ -1,0 +1,70 @@
+//! Requests as a test names and counts them.
+
+use http::{Method, Uri};
+
+use crate::BUCKET;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// `PutObject`.
+    Put,
+    /// `GetObject`.
+    Get,
+    /// `HeadObject`, `HeadBucket`.
+    Head,
+    /// `DeleteObject`.
+    Delete,
+    /// `ListObjectsV2`.
+    List,
+    /// Everything else.
+    Other,
+}
+
+/// One request that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it does.
+    pub op: Op,
+    /// The object's key as the URL has it, percent-encoded; for a listing, the
+    /// query.
+    pub key: String,
+}
+
+impl Request {
+    pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
+        let path = uri.path().trim_start_matches('/');
+        let key = path.strip_prefix(BUCKET).unwrap_or(path).trim_start_matches('/');
+        let op = match (method.as_str(), key.is_empty()) {
+            ("PUT", false) => Op::Put,
+            ("GET", false) => Op::Get,
+            ("HEAD", _) => Op::Head,
+            ("DELETE", false) => Op::Delete,
+            ("GET", true) => Op::List,
+            _ => Op::Other,
+        };
+        let key = if op == Op::List { uri.query().unwrap_or_default() } else { key };
+        Self { op, key: key.into() }
+    }
+}
+
+/// Requests that came, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(pub(crate) Vec<Request>);
+
+impl Requests {
+    /// How many did this.
+    pub fn count(&self, op: Op) -> usize {
+        self.count_with(op, "")
+    }
+
+    /// How many did this to a key with `key_part` in it.
+    pub fn count_with(&self, op: Op, key_part: &str) -> usize {
+        self.0.iter().filter(|it| it.op == op && it.key.contains(key_part)).count()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Request] {
+        &self.0
+    }
+}
