@@ -2,7 +2,7 @@
 //! others are told (PROTOCOL 4, step 2).
 //!
 //! ```text
-//! needs(operations) -> driver looks the facts up -> decide(basis, facts, operations)
+//! needs(operations) -> driver looks the facts up -> decide(basis, facts, asks)
 //! ```
 //!
 //! The order inside [`decide`] is the order of the protocol: receipts before
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use self::layer::Layer;
+use self::layer::{Layer, Written};
 use crate::change::{AcceptedOperation, Change, Resolved};
 use crate::hash::ContentHash;
 use crate::id::{HistoryId, OperationId};
@@ -109,6 +109,37 @@ pub trait Basis {
     fn receipt(&self, id: &OperationId) -> Option<&Receipt>;
 }
 
+/// One question of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// Accept this operation if it may be.
+    Submit(Operation),
+    /// Say what became of an operation; changes nothing.
+    LookUp(LookUp),
+}
+
+/// A question about an operation by its id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LookUp {
+    /// The operation.
+    pub id: OperationId,
+    /// The version that it was issued from. `None` where it is certain never to
+    /// have been published: service-kept, and no record exists.
+    pub issued_from: Option<StateVersion>,
+    /// The history that the caller means; `None` is whichever has the name.
+    pub history_id: Option<HistoryId>,
+}
+
+impl Ask {
+    /// The operation that is submitted, if one is.
+    pub fn operation(&self) -> Option<&Operation> {
+        match self {
+            Self::Submit(operation) => Some(operation),
+            Self::LookUp(_) => None,
+        }
+    }
+}
+
 /// What is decided about one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -118,6 +149,11 @@ pub enum Verdict {
     Known(Receipt),
     /// The id belongs to an accepted operation with a different request.
     IdReused,
+    /// A look-up found no receipt, and there would be one.
+    NotAccepted {
+        /// Not accepted through this version.
+        through: StateVersion,
+    },
     /// The receipts that could tell are gone.
     Unknown {
         /// First version that it can have got.
@@ -202,7 +238,7 @@ pub struct Decision {
     pub change: Option<Change>,
 }
 
-/// Decides `operations` in order.
+/// Decides `asks` in order.
 ///
 /// Pure: the same basis, facts and operations always give the same decision.
 ///
@@ -213,7 +249,7 @@ pub struct Decision {
 pub fn decide<'a>(
     basis: &dyn Basis,
     facts: &Facts,
-    operations: impl IntoIterator<Item = &'a Operation>,
+    asks: impl IntoIterator<Item = &'a Ask>,
 ) -> Decision {
     let mut batch = Batch {
         basis,
@@ -223,7 +259,13 @@ pub fn decide<'a>(
         receipts: BTreeMap::new(),
         accepted: Vec::new(),
     };
-    let verdicts = operations.into_iter().map(|it| batch.decide(it)).collect();
+    let verdicts = asks
+        .into_iter()
+        .map(|it| match it {
+            Ask::Submit(operation) => batch.decide(operation),
+            Ask::LookUp(look_up) => batch.look_up(look_up),
+        })
+        .collect();
     let operations = batch.accepted;
     let change = (!operations.is_empty()).then_some(Change { operations });
     Decision { verdicts, change }
@@ -275,9 +317,25 @@ impl Batch<'_> {
         self.check_and_resolve(operation)
     }
 
+    fn look_up(&self, look_up: &LookUp) -> Verdict {
+        if look_up.history_id.is_some_and(|it| it != self.basis.history_id()) {
+            return Verdict::OtherHistory { found: self.basis.history_id() };
+        }
+        let receipt = self.receipts.get(&look_up.id);
+        if let Some(it) = receipt.or_else(|| self.basis.receipt(&look_up.id)) {
+            return Verdict::Known(it.clone());
+        }
+        let coverage_from = self.basis.coverage_from();
+        match look_up.issued_from.map(StateVersion::next) {
+            Some(earliest) if earliest < coverage_from => {
+                Verdict::Unknown { earliest, coverage_from }
+            }
+            Some(_) | None => Verdict::NotAccepted { through: self.basis.state_version() },
+        }
+    }
+
     fn check_and_resolve(&mut self, operation: &Operation) -> Verdict {
-        let at =
-            if self.accepted.is_empty() { self.basis.state_version() } else { self.next };
+        let at = if self.accepted.is_empty() { self.basis.state_version() } else { self.next };
         let preconditions = operation.request.preconditions();
         let conflicts: Vec<_> = (0..)
             .zip(preconditions)
@@ -313,11 +371,17 @@ impl Batch<'_> {
 
     /// What the state says about `key` after the batch so far.
     fn fact(&self, key: &Key) -> KeyFact {
-        if let Some(value) = self.written.get(key) {
-            return KeyFact { value: value.cloned(), newest_change: Some(self.next) };
+        let newest_change = Some(self.next);
+        match self.written.get(key) {
+            Written::Value(value) => KeyFact { value: Some(value.clone()), newest_change },
+            Written::Deleted => KeyFact { value: None, newest_change },
+            Written::Nothing => {
+                let Some(fact) = self.facts.keys.get(key) else {
+                    panic!("no fact about key {key:?}")
+                };
+                fact.clone()
+            }
         }
-        let Some(fact) = self.facts.keys.get(key) else { panic!("no fact about key {key:?}") };
-        fact.clone()
     }
 
     fn check(&self, precondition: &Precondition, place: Place) -> Option<Conflict> {
@@ -416,8 +480,11 @@ impl Batch<'_> {
 
     fn add(&self, layer: &Layer, key: &Key, delta: i64, place: Place) -> Result<i64, Conflict> {
         let fact = match layer.get(key) {
-            Some(value) => KeyFact { value: value.cloned(), newest_change: Some(self.next) },
-            None => self.fact(key),
+            Written::Value(value) => {
+                KeyFact { value: Some(value.clone()), newest_change: Some(self.next) }
+            }
+            Written::Deleted => KeyFact { value: None, newest_change: Some(self.next) },
+            Written::Nothing => self.fact(key),
         };
         let sum = match &fact.value {
             None => Ok(delta),

@@ -90,7 +90,9 @@ pub enum FollowError {
     /// The head is older than one that was seen before, or another one of the
     /// same revision: the store went back, or was restored outside the
     /// protocol.
-    #[error("the head went back or aside: {found} at {found_version} after {seen} at {seen_version}")]
+    #[error(
+        "the head went back or aside: {found} at {found_version} after {seen} at {seen_version}"
+    )]
     WentBack {
         /// Revision seen before.
         seen: Revision,
@@ -141,10 +143,11 @@ pub fn plan(position: &Position, head: &Head) -> Result<Plan, FollowError> {
 /// The part of the head's tail after `version`, which is at or above the
 /// snapshot's.
 pub fn steps_after(version: StateVersion, head: &Head) -> Vec<Step> {
-    let segments = head.segments.iter().filter(|it| version < it.to).map(|run| Step::Segment {
-        from: run.from.max(version.next()),
-        run: run.clone(),
-    });
+    let segments = head
+        .segments
+        .iter()
+        .filter(|it| version < it.to)
+        .map(|run| Step::Segment { from: run.from.max(version.next()), run: run.clone() });
     let changes = head.changes.iter().filter(|it| version < it.version).map(change_step);
     segments.chain(changes).collect()
 }

@@ -28,7 +28,15 @@ pub const HEAD: &str = "head.json";
 
 /// Words that the layout uses, which no part of a history's name may be.
 pub const RESERVED_PARTS: &[&str] = &[
-    HEAD, "changes", "segments", "snapshots", "chunks", "data", "receipts", "archive", "requests",
+    HEAD,
+    "changes",
+    "segments",
+    "snapshots",
+    "chunks",
+    "data",
+    "receipts",
+    "archive",
+    "requests",
 ];
 
 /// The kinds of immutable object whose names carry a staged revision.
@@ -134,11 +142,12 @@ impl ObjectKey {
             return None;
         }
         let staged = Revision::new(digits.parse().ok()?);
-        match kind {
-            ObjectKind::Change => drop(Nonce::parse(suffix).ok()?),
-            _ => drop(ContentHash::from_hex(suffix).ok()?),
-        }
-        Some(Self { kind, staged, text: text.into() })
+        let is_named = if kind == ObjectKind::Change {
+            Nonce::parse(suffix).is_ok()
+        } else {
+            ContentHash::from_hex(suffix).is_ok()
+        };
+        is_named.then(|| Self { kind, staged, text: text.into() })
     }
 
     /// What the object holds.

@@ -44,3 +44,5 @@ pub mod follow;
 pub mod head;
 
 pub mod format;
+
+pub mod publish;

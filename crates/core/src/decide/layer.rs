@@ -18,16 +18,26 @@ pub(super) struct Layer {
     ranges: BTreeMap<Bytes, Option<Bytes>>,
 }
 
+/// What a layer says about one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Written<'a> {
+    /// It does not touch the key.
+    Nothing,
+    /// The key is gone.
+    Deleted,
+    /// The key has this value.
+    Value(&'a Bytes),
+}
+
 impl Layer {
-    /// `None`: this layer says nothing about the key. `Some(None)`: it is gone.
-    pub(super) fn get(&self, key: &Key) -> Option<Option<&Bytes>> {
-        match self.keys.get(key) {
-            Some(value) => Some(value.as_ref()),
-            None => {
-                let upto = (Bound::Unbounded, Bound::Included(key.as_bytes().as_ref()));
-                let (_, end) = self.ranges.range::<[u8], _>(upto).next_back()?;
-                end.as_ref().is_none_or(|it| key.as_bytes() < it).then_some(None)
-            }
+    pub(super) fn get(&self, key: &Key) -> Written<'_> {
+        if let Some(value) = self.keys.get(key) {
+            return value.as_ref().map_or(Written::Deleted, Written::Value);
+        }
+        let upto = (Bound::Unbounded, Bound::Included(key.as_bytes().as_ref()));
+        match self.ranges.range::<[u8], _>(upto).next_back() {
+            Some((_, end)) if end.as_ref().is_none_or(|it| key.as_bytes() < it) => Written::Deleted,
+            Some(_) | None => Written::Nothing,
         }
     }
 

@@ -61,8 +61,7 @@ pub fn decode(bytes: Bytes) -> Result<Change, DecodeError> {
     for _ in 0..count {
         let (id, request_hash, results) = accepted(&mut reader)?;
         let count = reader.count(5, "count of mutations")?;
-        let mutations =
-            (0..count).map(|_| mutation(&mut reader)).collect::<Result<Vec<_>, _>>()?;
+        let mutations = (0..count).map(|_| mutation(&mut reader)).collect::<Result<Vec<_>, _>>()?;
         operations.push(AcceptedOperation { id, request_hash, results, mutations });
     }
     reader.finish()?;

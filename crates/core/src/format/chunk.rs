@@ -59,10 +59,13 @@ pub struct ChunkEntry {
 pub fn encode_envelope(codec: Codec, block_len: usize, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(9 + payload.len());
     wire::put_magic(&mut out, KIND);
-    wire::put_u8(&mut out, match codec {
-        Codec::Plain => 0,
-        Codec::Zstd => 1,
-    });
+    wire::put_u8(
+        &mut out,
+        match codec {
+            Codec::Plain => 0,
+            Codec::Zstd => 1,
+        },
+    );
     wire::put_len(&mut out, block_len);
     out.extend_from_slice(payload);
     out
@@ -73,7 +76,7 @@ pub fn encode_envelope(codec: Codec, block_len: usize, payload: &[u8]) -> Vec<u8
 /// # Errors
 ///
 /// [`DecodeError`], also for a block over [`BLOCK_BYTES_MAX`].
-pub fn decode_envelope(bytes: Bytes) -> Result<Envelope, DecodeError> {
+pub fn decode_envelope(bytes: &Bytes) -> Result<Envelope, DecodeError> {
     let mut reader = Reader::new(bytes.clone());
     reader.magic(KIND)?;
     let codec = match reader.u8("codec")? {

@@ -183,7 +183,7 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
     let stored: StoredHead = serde_json::from_slice(bytes).map_err(HeadDecodeError::Malformed)?;
     let has_retention = stored.archive.is_some() || !stored.pins.is_empty();
     if stored.format != u64::from(FORMAT) || has_retention {
-        let rule = format!("format {} without archive or pins is what this build reads", FORMAT);
+        let rule = format!("format {FORMAT} without archive or pins is what this build reads");
         return Err(HeadError { field: "format", rule }.into());
     }
     let head = Head {
@@ -291,8 +291,7 @@ fn load_change(change: &StoredChange) -> Result<ChangeRef, HeadDecodeError> {
             ChangeBody::Staged(ObjectRef { key, hash, size_bytes: change.bytes })
         }
         (None, Some(inline)) => {
-            let bytes =
-                STANDARD.decode(inline).map_err(|_| HeadDecodeError::Inline { version })?;
+            let bytes = STANDARD.decode(inline).map_err(|_| HeadDecodeError::Inline { version })?;
             if bytes.len() as u64 != change.bytes {
                 return Err(HeadDecodeError::Inline { version });
             }

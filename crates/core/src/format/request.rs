@@ -43,9 +43,7 @@ pub fn encoded_len(request: &Request) -> usize {
     let mutations = request.mutations().iter().map(|it| match it {
         Mutation::Put(key, value) => 9 + key.as_bytes().len() + value.len(),
         Mutation::Delete(key) => 5 + key.as_bytes().len(),
-        Mutation::DeleteRange(range) => {
-            9 + range.start().len() + range.end().map_or(0, Bytes::len)
-        }
+        Mutation::DeleteRange(range) => 9 + range.start().len() + range.end().map_or(0, Bytes::len),
         Mutation::Add(key, _) => 13 + key.as_bytes().len(),
     });
     12 + preconditions.sum::<usize>() + mutations.sum::<usize>()

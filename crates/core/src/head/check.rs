@@ -158,7 +158,8 @@ impl Head {
         }
         // The publishing rule: an object below the boundary may be about to be
         // deleted, unless the predecessor keeps it alive.
-        let old: alloc::collections::BTreeSet<_> = previous.references().map(|it| &it.key).collect();
+        let old: alloc::collections::BTreeSet<_> =
+            previous.references().map(|it| &it.key).collect();
         let swept = self
             .references()
             .find(|it| it.key.staged() < previous.sweep_from && !old.contains(&it.key));

@@ -1,0 +1,443 @@
+//! The publisher of one history in one process, as a state machine
+//! (PROTOCOL 4).
+//!
+//! ```text
+//!           asks                                                     answers
+//!  submit ------> queue --> [ batch | batch | batch ] --> in flight ---------->
+//!                            decided against the head      head replacement
+//!                            that the ones before it       with If-Match
+//!                            will have made; staged
+//!                                     ^                        |
+//!                                     +--- roll back, read ----+
+//!                                          mismatch, no answer
+//! ```
+//!
+//! Batches form the pipeline: each is decided against the head as it will be
+//! once those before it are published, and staged while they are in flight. One
+//! replacement publishes every batch at the front that is staged. When the
+//! replacement is lost, the pipeline goes back to the queue in order, and is
+//! decided again against the head that is found.
+//!
+//! # Architecture invariants
+//!
+//! - Nothing is answered from a predicted head.
+//! - A negative answer (rejected, fenced, unknown, ...) is told only once the
+//!   head it rests on was shown current after the question arrived: by the
+//!   success of a publication that extends it, or by a freshness check.
+//! - What may have been applied is never reported as not applied: an operation
+//!   that was part of an unanswered publication stays in doubt until the head
+//!   is seen with another tag.
+
+mod answer;
+mod batch;
+mod event;
+mod pipeline;
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+pub use self::answer::{Answer, Determinacy, SubmitError};
+use self::batch::{Batch, Pending};
+pub use self::batch::{BatchId, StagedChange};
+pub use self::event::{
+    Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, PublishReply, ReadOutcome,
+    Ticket, Trouble,
+};
+use crate::format;
+use crate::hash::ContentHash;
+use crate::head::{Head, HeadLimits, ObjectRef, ObservedHead, Publisher as PublisherName};
+use crate::id::{Nonce, Tag};
+use crate::receipt::{ReceiptIndex, Window};
+
+/// How a publisher batches, and what it keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Names the process in heads: `[A-Za-z0-9._-]`, up to 64 bytes.
+    pub publisher_id: String,
+    /// Operations in one batch at most.
+    pub batch_operations_max: usize,
+    /// Bytes of requests in one batch at most; a single larger operation is a
+    /// batch by itself.
+    pub batch_bytes_max: usize,
+    /// A change entry up to this size travels in the head.
+    pub inline_bytes_max: usize,
+    /// Batches in the pipeline at most, those in flight included.
+    pub batches_ahead_max: usize,
+    /// How far back receipts are kept.
+    pub window: Window,
+    /// Bounds of the head.
+    pub head: HeadLimits,
+}
+
+/// One publisher. Drive it with [`Publisher::on`].
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    settings: Settings,
+    nonces: Nonces,
+    /// Counts events. A proof that began at or after the event with which a
+    /// question arrived is a proof for that question.
+    now: u64,
+    observed: Option<ObservedHead>,
+    head_bytes: usize,
+    evidence: ReceiptIndex,
+    /// When the newest proof that `observed` is current began.
+    proven: Option<u64>,
+    queue: VecDeque<Item>,
+    /// Sizes of the batches that the front of the queue was rolled back from:
+    /// taken again as they were, so that what was staged can be used.
+    regroup: VecDeque<usize>,
+    pipeline: VecDeque<Batch>,
+    in_flight: Option<Attempt>,
+    /// The publication without an answer whose condition still holds, if any:
+    /// it may yet be applied.
+    unanswered: Option<Attempt>,
+    /// When the read under way began.
+    reading: Option<u64>,
+    /// Whether the read is to find out what became of an attempt: nothing is
+    /// published before it returns.
+    is_recovering: bool,
+    /// Store failures and lost races since the last success, for back-off.
+    failures: u32,
+    last_trouble: Option<Trouble>,
+    has_lost: bool,
+    staged: VecDeque<(ContentHash, ObjectRef)>,
+    prepared: Vec<Maintenance>,
+    next_batch: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Item {
+    Ask(Pending),
+    Control(PendingControl),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PendingControl {
+    ticket: Option<Ticket>,
+    control: Control,
+    arrived: u64,
+    is_in_doubt: bool,
+}
+
+/// One replacement of the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Attempt {
+    began: u64,
+    nonce: Nonce,
+    successor: Arc<Head>,
+    size_bytes: usize,
+    /// The batches that it publishes: the front of the pipeline.
+    batches: Vec<BatchId>,
+    has_control: bool,
+    maintenance: Vec<Maintenance>,
+}
+
+/// Unique names without randomness in here: a hash chain over a random seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Nonces {
+    seed: [u8; 32],
+    count: u64,
+}
+
+impl Nonces {
+    fn draw(&mut self) -> Nonce {
+        self.count += 1;
+        let hash = blake3::keyed_hash(&self.seed, &self.count.to_be_bytes());
+        let mut nonce = [0; 16];
+        nonce.copy_from_slice(&hash.as_bytes()[..16]);
+        Nonce::from_bytes(nonce)
+    }
+}
+
+impl Publisher {
+    /// A publisher that has seen no head yet.
+    ///
+    /// `seed` must be random and never used before: nonces come from it.
+    ///
+    /// # Panics
+    ///
+    /// When a limit of `settings` is 0.
+    pub fn new(settings: Settings, seed: [u8; 32]) -> Self {
+        assert!(0 < settings.batch_operations_max);
+        assert!(0 < settings.batches_ahead_max);
+        assert!(0 < settings.window.versions_max);
+        Self {
+            settings,
+            nonces: Nonces { seed, count: 0 },
+            now: 0,
+            observed: None,
+            head_bytes: 0,
+            evidence: ReceiptIndex::new(crate::version::StateVersion::ZERO.next()),
+            proven: None,
+            queue: VecDeque::new(),
+            regroup: VecDeque::new(),
+            pipeline: VecDeque::new(),
+            in_flight: None,
+            unanswered: None,
+            reading: None,
+            is_recovering: false,
+            failures: 0,
+            last_trouble: None,
+            has_lost: false,
+            staged: VecDeque::new(),
+            prepared: Vec::new(),
+            next_batch: 0,
+        }
+    }
+
+    /// The head that everything rests on, if one was read.
+    pub fn observed(&self) -> Option<&ObservedHead> {
+        self.observed.as_ref()
+    }
+
+    /// Receipts retained, for the operator.
+    pub fn evidence(&self) -> &ReceiptIndex {
+        &self.evidence
+    }
+
+    /// Size of the observed head, in bytes as stored; 0 before one was read.
+    pub fn head_bytes(&self) -> usize {
+        self.head_bytes
+    }
+
+    /// Whether nothing is queued, in the pipeline, in flight or being read: the
+    /// publisher can be dropped, and loses nothing but its cache.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+            && self.pipeline.is_empty()
+            && self.in_flight.is_none()
+            && self.reading.is_none()
+    }
+
+    /// Takes in one event, and says what to do.
+    ///
+    /// # Panics
+    ///
+    /// When a read or a publication is reported that was not asked for: a
+    /// driver bug. Reports about batches that were rolled back are ignored.
+    pub fn on(&mut self, event: Event) -> Vec<Effect> {
+        self.now += 1;
+        let mut effects = Vec::new();
+        match event {
+            Event::Asked { ticket, ask } => {
+                let pending = Pending::new(ticket, ask, self.now);
+                self.queue.push_back(Item::Ask(pending));
+            }
+            Event::Controlled { ticket, control } => {
+                self.queue.push_back(Item::Control(PendingControl {
+                    ticket: Some(ticket),
+                    control,
+                    arrived: self.now,
+                    is_in_doubt: false,
+                }));
+            }
+            Event::Expired { ticket } => self.on_expired(ticket, &mut effects),
+            Event::HeadRead(outcome) => self.on_head_read(outcome, &mut effects),
+            Event::FactsFound { batch, facts } => self.on_facts(batch, &facts, &mut effects),
+            Event::FactsFailed { batch, trouble } | Event::StageFailed { batch, trouble } => {
+                self.on_batch_failed(batch, trouble, &mut effects);
+            }
+            Event::Staged { batch, records } => self.on_staged(batch, &records, &mut effects),
+            Event::Published(reply) => self.on_published(reply, &mut effects),
+            Event::Prepared(maintenance) => {
+                self.prepared.push(maintenance);
+                self.drop_overtaken_maintenance(&mut effects);
+            }
+        }
+        self.pump(&mut effects);
+        effects
+    }
+
+    fn on_published(&mut self, reply: PublishReply, effects: &mut Vec<Effect>) {
+        let Some(attempt) = self.in_flight.take() else {
+            panic!("a publication was reported that was not asked for")
+        };
+        match reply {
+            PublishReply::Replaced { tag } => return self.succeed(attempt, tag, effects),
+            PublishReply::Mismatch => self.has_lost = true,
+            PublishReply::NoAnswer => {
+                let batches = attempt.batches.len();
+                for pending in self.pipeline.iter_mut().take(batches).flat_map(|it| &mut it.asks) {
+                    pending.is_in_doubt = true;
+                }
+                if attempt.has_control
+                    && let Some(Item::Control(control)) = self.queue.front_mut()
+                {
+                    control.is_in_doubt = true;
+                }
+                self.unanswered = Some(attempt);
+                self.last_trouble = Some(Trouble::Unavailable);
+            }
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.is_recovering = true;
+        self.read_head(effects);
+    }
+
+    /// The head is `attempt`'s successor now.
+    fn succeed(&mut self, attempt: Attempt, tag: Tag, effects: &mut Vec<Effect>) {
+        let published: Vec<Batch> = self.pipeline.drain(..attempt.batches.len()).collect();
+        for change in published.iter().filter_map(|it| it.decided_change()) {
+            self.evidence.push(change.version, change.receipts.values().cloned());
+        }
+        self.evidence.raise_coverage(attempt.successor.receipt_coverage_from);
+        let observed = ObservedHead { head: attempt.successor, tag };
+        self.head_bytes = attempt.size_bytes;
+        self.observed = Some(observed.clone());
+        self.proven = self.proven.max(Some(attempt.began));
+        self.settle();
+        effects.push(Effect::Advanced { observed, batches: attempt.batches });
+        for maintenance in attempt.maintenance {
+            self.prepared.retain(|it| *it != maintenance);
+            effects.push(Effect::Maintained { maintenance, is_applied: true });
+        }
+        self.drop_overtaken_maintenance(effects);
+        for batch in published {
+            batch.answer(effects);
+        }
+        if attempt.has_control {
+            let head = self.observed.as_ref().map(|it| Arc::clone(&it.head));
+            if let Some(head) = head {
+                self.answer_control(&head, effects);
+            }
+        }
+    }
+
+    /// Everything that was in doubt is decided one way or the other.
+    fn settle(&mut self) {
+        self.unanswered = None;
+        self.is_recovering = false;
+        self.failures = 0;
+        self.last_trouble = None;
+        self.has_lost = false;
+        for item in &mut self.queue {
+            match item {
+                Item::Ask(pending) => pending.is_in_doubt = false,
+                // A control leaves no receipt: once in doubt, it stays so.
+                Item::Control(_) => (),
+            }
+        }
+        for pending in self.pipeline.iter_mut().flat_map(|it| &mut it.asks) {
+            pending.is_in_doubt = false;
+        }
+    }
+
+    fn on_head_read(&mut self, outcome: ReadOutcome, effects: &mut Vec<Effect>) {
+        let Some(began) = self.reading.take() else {
+            panic!("a read was reported that was not asked for")
+        };
+        match outcome {
+            ReadOutcome::Unchanged => {
+                // The condition of an unanswered publication still holds: it
+                // may be applied yet. The pipeline is as good as it was, and is
+                // published again under a new nonce; whichever comes first wins.
+                self.proven = self.proven.max(Some(began));
+                self.is_recovering = false;
+            }
+            ReadOutcome::Found { observed, evidence } => {
+                self.on_head_found(observed, evidence, began, effects);
+            }
+            ReadOutcome::Missing => {
+                self.fail_all(&SubmitError::HistoryMissing, None, effects);
+                self.forget();
+            }
+            ReadOutcome::Failed(trouble) => {
+                self.failures = self.failures.saturating_add(1);
+                self.last_trouble = Some(trouble.clone());
+                if let Some(error) = trouble.final_error() {
+                    self.fail_all(&error, None, effects);
+                    self.forget();
+                }
+            }
+        }
+    }
+
+    fn on_head_found(
+        &mut self,
+        found: ObservedHead,
+        evidence: EvidenceUpdate,
+        began: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        // Our own head under our own nonce: the unanswered attempt won, and
+        // nothing has happened since. What was decided on top of it holds.
+        if let Some(attempt) = self.unanswered.take_if(|it| it.nonce == found.head.publisher.nonce)
+        {
+            let is_front = self.pipeline.len() >= attempt.batches.len()
+                && attempt.batches.iter().zip(&self.pipeline).all(|(id, it)| *id == it.id);
+            if is_front {
+                return self.succeed(attempt, found.tag, effects);
+            }
+            if attempt.has_control {
+                self.answer_control(&found.head, effects);
+            }
+        }
+        if found.head.is_retired
+            && let Some(Item::Control(control)) = self.queue.front()
+            && control.control == (Control::Retire { history_id: found.head.history_id })
+        {
+            return self.answer_control(&found.head, effects);
+        }
+        let is_other =
+            self.observed.as_ref().is_some_and(|it| it.head.history_id != found.head.history_id);
+        if is_other || found.head.is_retired {
+            let spared = Some(found.head.history_id).filter(|_| !found.head.is_retired);
+            self.fail_all(&SubmitError::HistoryMissing, spared, effects);
+        }
+        if found.head.is_retired {
+            return self.forget();
+        }
+        self.roll_back(0, effects);
+        match evidence {
+            EvidenceUpdate::Replace(index) => self.evidence = index,
+            EvidenceUpdate::Extend(versions) => {
+                for (version, receipts) in versions {
+                    self.evidence.push(version, receipts);
+                }
+            }
+        }
+        self.evidence.raise_coverage(found.head.receipt_coverage_from);
+        self.head_bytes = stored(&found.head).len();
+        self.observed = Some(found);
+        self.drop_overtaken_maintenance(effects);
+        self.proven = self.proven.max(Some(began));
+        let (failures, has_lost) = (self.failures, self.has_lost);
+        self.settle();
+        // A head that others keep moving is still contended: back-off goes on
+        // growing until something of ours gets through.
+        (self.failures, self.has_lost) = (failures, has_lost);
+    }
+
+    /// Drops what rests on a head that can no longer be trusted. The next
+    /// question reads it again.
+    fn forget(&mut self) {
+        self.observed = None;
+        self.head_bytes = 0;
+        self.proven = None;
+        self.unanswered = None;
+        self.is_recovering = false;
+        self.staged.clear();
+        self.prepared.clear();
+    }
+
+    fn read_head(&mut self, effects: &mut Vec<Effect>) {
+        self.reading = Some(self.now);
+        let known = self.observed.as_ref().map(|it| it.tag.clone());
+        effects.push(Effect::ReadHead { known, failures: self.failures });
+    }
+
+    fn is_proven_since(&self, arrived: u64) -> bool {
+        self.proven.is_some_and(|it| arrived <= it)
+    }
+
+    fn draw_name(&mut self) -> PublisherName {
+        PublisherName { id: self.settings.publisher_id.clone(), nonce: self.nonces.draw() }
+    }
+}
+
+/// The bytes that a head takes, as stored.
+fn stored(head: &Head) -> Vec<u8> {
+    format::head::encode(head)
+}

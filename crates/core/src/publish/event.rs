@@ -1,0 +1,277 @@
+//! What goes into a publisher, and what comes out.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::answer::{Answer, SubmitError};
+use super::batch::{BatchId, StagedChange};
+use crate::change::Change;
+use crate::decide::{Ask, Facts, Needs};
+use crate::hash::{ContentHash, RequestHash};
+use crate::head::{Compaction, Fold, ObservedHead};
+use crate::id::{HistoryId, Tag};
+use crate::operation::RequestRecord;
+use crate::receipt::{Receipt, ReceiptIndex};
+use crate::version::StateVersion;
+
+/// One question under way, named by the driver. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A change of the head that is not an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Control {
+    /// Take over an exclusive history.
+    RaiseWriterEpoch {
+        /// Only if this is the current epoch.
+        expected: Option<u64>,
+    },
+    /// End the history: what a deletion begins with.
+    Retire {
+        /// The history that is meant.
+        history_id: HistoryId,
+    },
+}
+
+/// What maintenance has prepared, durable and ready to be named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Changes that are now in a segment. Rides on the next publication.
+    Fold(Fold),
+    /// A newer snapshot. Published by itself when nothing else is under way.
+    Compact(Compaction),
+}
+
+/// Why the driver could not do what an effect asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// The store cannot be reached, throttles, or timed out. Worth repeating.
+    #[error("the store is unavailable")]
+    Unavailable,
+    /// The store refuses the process's credentials.
+    #[error("the store refused access")]
+    Denied,
+    /// A stored object is missing, damaged or contradicts the protocol.
+    #[error("stored data is bad: {what}")]
+    BadData {
+        /// The object's key and what is wrong with it.
+        what: String,
+    },
+    /// A stored object was written by a newer build.
+    #[error("a newer build is needed: {what}")]
+    TooNew {
+        /// The object's key and its format.
+        what: String,
+    },
+}
+
+impl Trouble {
+    /// The error to answer with at once; `None` where trying again may help.
+    pub(super) fn final_error(&self) -> Option<SubmitError> {
+        match self {
+            Self::Unavailable => None,
+            Self::Denied => Some(SubmitError::StoreDenied),
+            Self::BadData { what } => Some(SubmitError::StoredDataBad { what: what.clone() }),
+            Self::TooNew { what } => Some(SubmitError::FormatTooNew { what: what.clone() }),
+        }
+    }
+}
+
+/// What happened outside.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A caller submits an operation, or asks about one.
+    Asked {
+        /// Under this ticket.
+        ticket: Ticket,
+        /// What.
+        ask: Ask,
+    },
+    /// A caller wants the head changed in another way.
+    Controlled {
+        /// Under this ticket.
+        ticket: Ticket,
+        /// How.
+        control: Control,
+    },
+    /// A caller's time is up, or it is no longer there.
+    Expired {
+        /// Its ticket. Ignored when it was answered already.
+        ticket: Ticket,
+    },
+    /// Answers [`Effect::ReadHead`].
+    HeadRead(ReadOutcome),
+    /// Answers [`Effect::FindFacts`].
+    FactsFound {
+        /// The batch.
+        batch: BatchId,
+        /// Everything that was asked for.
+        facts: Facts,
+    },
+    /// Answers [`Effect::FindFacts`].
+    FactsFailed {
+        /// The batch.
+        batch: BatchId,
+        /// Why.
+        trouble: Trouble,
+    },
+    /// Answers [`Effect::Stage`]: the change and every record are durable,
+    /// except that `records` were there before.
+    Staged {
+        /// The batch.
+        batch: BatchId,
+        /// Records of operations that turned out to have one already.
+        records: Vec<FoundRecord>,
+    },
+    /// Answers [`Effect::Stage`]: some of it may be durable.
+    StageFailed {
+        /// The batch.
+        batch: BatchId,
+        /// Why.
+        trouble: Trouble,
+    },
+    /// Answers [`Effect::Publish`].
+    Published(PublishReply),
+    /// Maintenance is ready to be published.
+    Prepared(Maintenance),
+}
+
+/// What a read of the head gave.
+#[derive(Clone, Debug)]
+pub enum ReadOutcome {
+    /// The tag is still the one that was known (304).
+    Unchanged,
+    /// Another head, whose changes the driver has fetched and verified.
+    Found {
+        /// It.
+        observed: ObservedHead,
+        /// Its receipts.
+        evidence: EvidenceUpdate,
+    },
+    /// There is no head.
+    Missing,
+    /// It could not be read, or what it names could not.
+    Failed(Trouble),
+}
+
+/// The receipts that came with a head.
+#[derive(Clone, Debug)]
+pub enum EvidenceUpdate {
+    /// Those of the versions after the head observed before, in order.
+    Extend(Vec<(StateVersion, Vec<Receipt>)>),
+    /// All that the head covers.
+    Replace(ReceiptIndex),
+}
+
+/// A request record that was there before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRecord {
+    /// The operation that it is about.
+    pub ticket: Ticket,
+    /// Hash of the request that it holds.
+    pub request_hash: RequestHash,
+    /// The issue version that it fixes.
+    pub issued_from: StateVersion,
+}
+
+/// The three answers that a conditional replacement can get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublishReply {
+    /// The store applied it.
+    Replaced {
+        /// The tag of the new head.
+        tag: Tag,
+    },
+    /// The store proved that it did not apply it.
+    Mismatch,
+    /// No trustworthy answer. It may have been applied, may be applied later,
+    /// or may be lost.
+    NoAnswer,
+}
+
+/// What the driver has to do.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Read the head, conditionally where a tag is known, and fetch what its
+    /// changes add. Answer [`Event::HeadRead`]. One at a time, and never while a
+    /// publication is in flight.
+    ReadHead {
+        /// The tag of the head that is at hand.
+        known: Option<Tag>,
+        /// Failures and lost races in a row: wait accordingly first.
+        failures: u32,
+    },
+    /// Look facts up in the state after every batch decided so far. Answer
+    /// [`Event::FactsFound`] or [`Event::FactsFailed`].
+    FindFacts {
+        /// The batch that they are for.
+        batch: BatchId,
+        /// What is asked for.
+        needs: Needs,
+        /// As for [`Effect::ReadHead`].
+        failures: u32,
+    },
+    /// A batch was decided: the state predicted after it has this change on
+    /// top. Nothing may be served from it.
+    Decided {
+        /// The batch.
+        batch: BatchId,
+        /// The version that it will be.
+        version: StateVersion,
+        /// Its change.
+        change: Arc<Change>,
+        /// Hash of the change's bytes.
+        hash: ContentHash,
+        /// The change's bytes.
+        bytes: Bytes,
+    },
+    /// Upload a candidate and request records, at the same time. Answer
+    /// [`Event::Staged`] or [`Event::StageFailed`].
+    Stage {
+        /// The batch.
+        batch: BatchId,
+        /// The candidate, unless it travels in the head or is there already.
+        change: Option<StagedChange>,
+        /// Records to create, each for a ticket.
+        records: Vec<(Ticket, RequestRecord)>,
+        /// As for [`Effect::ReadHead`].
+        failures: u32,
+    },
+    /// Replace the head. Answer [`Event::Published`]. One at a time.
+    Publish {
+        /// The condition.
+        if_match: Tag,
+        /// The new head, encoded.
+        bytes: Bytes,
+    },
+    /// Our own publication is the head: it may be served.
+    Advanced {
+        /// The head.
+        observed: ObservedHead,
+        /// The batches that it made true, in order.
+        batches: Vec<BatchId>,
+    },
+    /// This batch and all after it are undecided again: drop the states
+    /// predicted for them.
+    RolledBack {
+        /// The first of them.
+        from: BatchId,
+    },
+    /// Maintenance was published, or no longer fits and was dropped.
+    Maintained {
+        /// It.
+        maintenance: Maintenance,
+        /// Which of the two.
+        is_applied: bool,
+    },
+    /// Tell a caller.
+    Answer {
+        /// Which one. There is one answer for each ticket.
+        ticket: Ticket,
+        /// What.
+        answer: Answer,
+    },
+}
