@@ -32,6 +32,9 @@ mod answer;
 mod batch;
 mod event;
 mod pipeline;
+mod prediction;
+mod replacement;
+mod waiting;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;

@@ -1,0 +1,206 @@
+//! Putting a head together and sending it: batches, maintenance riding along,
+//! and controls.
+
+use super::answer::{Answer, SubmitError};
+use super::batch::{Batch, BatchId};
+use super::event::{Control, Effect, Maintenance};
+use super::{Attempt, Item, Publisher, stored};
+use crate::head::{Append, Head, Successor};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+impl Publisher {
+    /// Publishes what is ready at the front, maintenance riding on it.
+    pub(super) fn publish_ready(&mut self, effects: &mut Vec<Effect>) {
+        let has_change = self.ready_run().any(|it| it.decided_change().is_some());
+        let must_settle = self.ready_run().next().is_some()
+            && self.ready_run().all(|it| it.decided_change().is_none())
+            && self.ready_run().flat_map(|it| &it.asks).any(|it| it.is_in_doubt);
+        let is_calm = self.pipeline.is_empty() && self.queue.is_empty();
+        let is_upkeep = is_calm && self.prepared.iter().any(|it| self.is_urgent(it));
+        if !has_change && !must_settle && !is_upkeep {
+            return;
+        }
+        let batches: Vec<BatchId> = self.ready_run().map(|it| it.id).collect();
+        self.publish(batches, None, effects);
+    }
+
+    /// A snapshot is worth a replacement of its own. A fold is not, until the
+    /// head is so large that nothing could ride on the next one.
+    pub(super) fn is_urgent(&self, maintenance: &Maintenance) -> bool {
+        match maintenance {
+            Maintenance::Compact(_) => true,
+            Maintenance::Fold(_) => self.settings.head.hard_bytes / 2 < self.head_bytes,
+        }
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        batches: Vec<BatchId>,
+        control: Option<&Control>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(observed) = self.observed.clone() else { return };
+        let name = self.draw_name();
+        let nonce = name.nonce;
+        let mut successor = Successor::of(&observed.head, name);
+        let mut maintenance = Vec::new();
+        for prepared in &self.prepared {
+            let is_applied = match prepared {
+                Maintenance::Fold(fold) => successor.fold(fold),
+                Maintenance::Compact(compaction) => successor.compact(compaction),
+            };
+            if is_applied {
+                maintenance.push(prepared.clone());
+            }
+        }
+        let mut added = Vec::new();
+        for change in self.pipeline.iter().take(batches.len()).filter_map(Batch::decided_change) {
+            let version = successor.append(Append {
+                hash: change.hash,
+                body: change.body.clone(),
+                operations: change.change.operations.len() as u64,
+            });
+            assert_eq!(version, change.version, "batches are published in the order decided");
+            added.push(change.receipt_bytes);
+        }
+        let has_added = !added.is_empty();
+        if has_added {
+            let window = self.settings.window;
+            let newest = observed.head.state_version;
+            successor.raise_coverage(self.evidence.plan_coverage(window, newest, &added));
+        }
+        match control {
+            None => (),
+            Some(Control::RaiseWriterEpoch { .. }) => successor.raise_writer_epoch(),
+            Some(Control::Retire { .. }) => successor.retire(),
+        }
+        let successor = successor.finish();
+        check_or_panic(&successor, &observed.head);
+        let bytes = stored(&successor);
+        if has_added && self.settings.head.hard_bytes < bytes.len() {
+            return self.refuse_for_size(effects);
+        }
+        self.in_flight = Some(Attempt {
+            began: self.now,
+            nonce,
+            successor: Arc::new(successor),
+            size_bytes: bytes.len(),
+            batches,
+            has_control: control.is_some(),
+            maintenance,
+        });
+        effects.push(Effect::Publish { if_match: observed.tag, bytes: bytes.into() });
+    }
+
+    /// No operation fits until maintenance has made room. What is in doubt may
+    /// have fitted before.
+    fn refuse_for_size(&mut self, effects: &mut Vec<Effect>) {
+        self.roll_back(0, effects);
+        self.regroup.clear();
+        self.queue.retain_mut(|item| match item {
+            Item::Ask(pending) if pending.ask.operation().is_some() => {
+                pending.fail(SubmitError::HeadTooLarge, effects);
+                false
+            }
+            Item::Ask(_) | Item::Control(_) => true,
+        });
+        if self.prepared.is_empty() {
+            return;
+        }
+        self.publish(Vec::new(), None, effects);
+    }
+
+    /// Lets go of maintenance that was prepared against a head long gone.
+    pub(super) fn drop_overtaken_maintenance(&mut self, effects: &mut Vec<Effect>) {
+        let Some(observed) = &self.observed else { return };
+        self.prepared.retain(|prepared| {
+            let name = observed.head.publisher.clone();
+            let mut trial = Successor::of(&observed.head, name);
+            let (fits, staged) = match prepared {
+                Maintenance::Fold(it) => (trial.fold(it), it.segment.object.key.staged()),
+                Maintenance::Compact(it) => (trial.compact(it), it.snapshot.object.key.staged()),
+            };
+            let keeps = fits && observed.head.sweep_from <= staged;
+            if !keeps {
+                let maintenance = prepared.clone();
+                effects.push(Effect::Maintained { maintenance, is_applied: false });
+            }
+            keeps
+        });
+    }
+
+    /// Starts the control at the front of the queue, once everything before it
+    /// is done.
+    pub(super) fn carry_out_control(&mut self, effects: &mut Vec<Effect>) -> bool {
+        let Some(observed) = &self.observed else { return false };
+        let Some(Item::Control(pending)) = self.queue.front() else { return false };
+        if !self.pipeline.is_empty() {
+            return false;
+        }
+        let head = &observed.head;
+        let refusal = match &pending.control {
+            Control::RaiseWriterEpoch { .. } if !head.is_exclusive => {
+                Some(SubmitError::NotExclusive)
+            }
+            Control::RaiseWriterEpoch { expected: Some(expected) }
+                if *expected != head.writer_epoch =>
+            {
+                Some(SubmitError::Fenced { writer_epoch: head.writer_epoch })
+            }
+            Control::Retire { history_id } if *history_id != head.history_id => {
+                Some(SubmitError::OtherHistory { found: head.history_id })
+            }
+            Control::RaiseWriterEpoch { .. } | Control::Retire { .. } => None,
+        };
+        let (arrived, is_in_doubt) = (pending.arrived, pending.is_in_doubt);
+        let Some(error) = refusal else {
+            if pending.ticket.is_none() {
+                self.queue.pop_front();
+                return true;
+            }
+            let control = pending.control.clone();
+            self.publish(Vec::new(), Some(&control), effects);
+            return false;
+        };
+        if !is_in_doubt && !self.is_proven_since(arrived) {
+            self.read_head(effects);
+            return false;
+        }
+        if let Some(Item::Control(mut pending)) = self.queue.pop_front()
+            && let Some(ticket) = pending.ticket.take()
+        {
+            let error = if is_in_doubt { SubmitError::InDoubt } else { error };
+            effects.push(Effect::Answer { ticket, answer: Answer::Failed(error) });
+        }
+        true
+    }
+
+    /// The control at the front of the queue was carried out by `head`.
+    pub(super) fn answer_control(&mut self, head: &Head, effects: &mut Vec<Effect>) {
+        let Some(Item::Control(pending)) = self.queue.pop_front() else {
+            panic!("a control stays at the front of the queue until it is answered")
+        };
+        let answer = match pending.control {
+            Control::RaiseWriterEpoch { .. } => {
+                Answer::WriterEpochRaised { writer_epoch: head.writer_epoch }
+            }
+            Control::Retire { .. } => Answer::Retired,
+        };
+        if let Some(ticket) = pending.ticket {
+            effects.push(Effect::Answer { ticket, answer });
+        }
+        if head.is_retired {
+            self.fail_all(&SubmitError::HistoryMissing, None, effects);
+            self.forget();
+        }
+    }
+}
+
+/// The last line of defence: a head that breaks an invariant would mislead
+/// every reader for ever, so a process that made one stops.
+fn check_or_panic(successor: &Head, previous: &Head) {
+    if let Err(error) = successor.check().and_then(|()| successor.check_follows(previous)) {
+        panic!("refusing to publish a head: {error}");
+    }
+}
