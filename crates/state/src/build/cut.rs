@@ -1,0 +1,105 @@
+//! Where chunks end.
+//!
+//! A cut depends on the entries since the last cut and on nothing else, so two
+//! builders cut equal runs equally, and after a changed entry the old cuts are
+//! soon found again.
+
+use headwater_core::format::chunk::{BLOCK_BYTES_MAX, ChunkEntry, entry_len};
+use headwater_core::operation::{Key, Request};
+
+/// No cut before a chunk has this many bytes of entries: 256 KiB. Smaller ones
+/// would cost a request each for little.
+const MIN_BYTES: usize = 256 << 10;
+
+/// Chunks have about this many bytes on average: 1 MiB. A fetch of 30 ms is
+/// then worth its latency, and a changed entry costs one such upload.
+const TARGET_BYTES: usize = 1 << 20;
+
+/// A chunk with this many bytes always ends: 4 MiB.
+const MAX_BYTES: usize = 4 << 20;
+
+// The last entry may go over the greatest size by itself, and the block begins
+// with a count.
+const _: () = assert!(
+    MAX_BYTES + Key::LEN_BYTES_MAX + Request::VALUE_BYTES_MAX + 64 <= BLOCK_BYTES_MAX,
+    "every chunk that is cut can be read"
+);
+
+/// Bytes of entries since the last cut.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    size_bytes: usize,
+}
+
+impl Cutter {
+    /// Takes in the next entry. `true` when the chunk ends with it; the next
+    /// entry begins from a fresh state.
+    #[must_use]
+    pub(super) fn ends_with(&mut self, entry: &ChunkEntry) -> bool {
+        let len_bytes = entry_len(entry);
+        self.size_bytes += len_bytes;
+        let is_end = MAX_BYTES <= self.size_bytes
+            || (MIN_BYTES <= self.size_bytes && is_drawn(&entry.key, len_bytes));
+        if is_end {
+            self.size_bytes = 0;
+        }
+        is_end
+    }
+}
+
+/// Draws by the key's hash, with a chance in proportion to the entry's length:
+/// so that the bytes between two cuts do not depend on how long entries are.
+fn is_drawn(key: &Key, len_bytes: usize) -> bool {
+    let hash = blake3::hash(key.as_ref());
+    let [a, b, c, d, ..] = *hash.as_bytes();
+    let draw = u64::from(u32::from_le_bytes([a, b, c, d]));
+    // draw / 2^32 < len / (target - min), without the divisions.
+    let spread = (TARGET_BYTES - MIN_BYTES) as u64;
+    draw * spread < (len_bytes as u64) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use headwater_core::version::StateVersion;
+
+    use super::*;
+
+    fn entry(number: usize, value_len: usize) -> ChunkEntry {
+        ChunkEntry {
+            key: Key::new(format!("key-{number:08}")).unwrap(),
+            version: StateVersion::new(1),
+            value: vec![0; value_len].into(),
+        }
+    }
+
+    /// Sizes of the chunks in which `count` entries end up, without the last.
+    fn sizes(count: usize, value_len: usize) -> Vec<usize> {
+        let mut cutter = Cutter::default();
+        let (mut sizes, mut size) = (Vec::new(), 0);
+        for entry in (0..count).map(|it| entry(it, value_len)) {
+            size += entry_len(&entry);
+            if cutter.ends_with(&entry) {
+                sizes.push(std::mem::take(&mut size));
+            }
+        }
+        sizes
+    }
+
+    #[test]
+    fn chunks_keep_their_bounds_however_long_the_entries_are() {
+        for value_len in [10, 100, 1_000, 50_000] {
+            let entry_len = entry_len(&entry(0, value_len));
+            let sizes = sizes((64 << 20) / entry_len, value_len);
+            let average = sizes.iter().sum::<usize>() / sizes.len();
+
+            assert!(sizes.iter().all(|it| MIN_BYTES <= *it), "{value_len}: {sizes:?}");
+            assert!(sizes.iter().all(|it| *it < MAX_BYTES + entry_len), "{value_len}: {sizes:?}");
+            assert!((700 << 10..1500 << 10).contains(&average), "{value_len}: {average}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_ends_its_chunk() {
+        assert_eq!(sizes(3, 1 << 20).len(), 3);
+    }
+}

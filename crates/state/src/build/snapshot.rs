@@ -1,0 +1,290 @@
+//! A snapshot of a view: old chunks by reference where nothing changed, new
+//! ones where something did.
+//!
+//! ```text
+//! old    [a..c][d..g][h..k][l..p]
+//! tail            f   (hidden: h-k)
+//! new    [a..c][d f g][l..p]         first and last by reference
+//! ```
+//!
+//! Memory: entries of one chunk in the making, [`BuildOptions::reads_max`]
+//! chunks read ahead, [`BuildOptions::uploads_max`] on their way out, each
+//! under 6 MiB decompressed and 1 MiB on average; beside that the two indexes,
+//! about 200 bytes a chunk with short keys. It does not grow with the state's
+//! size otherwise.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use headwater_core::format;
+use headwater_core::format::chunk::ChunkEntry;
+use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
+use headwater_core::head::{ObjectRef, SnapshotRef};
+use headwater_core::keys::ObjectKind;
+use headwater_core::operation::Key;
+use headwater_core::version::Revision;
+use headwater_store::PutError;
+
+use super::cut::Cutter;
+use super::objects::put;
+use crate::chunk::{self, Chunk};
+use crate::error::{BuildError, StateError};
+use crate::loader::Loader;
+use crate::overlay::{Overlay, Written};
+use crate::source::Source;
+use crate::view::{Base, View};
+
+/// How a snapshot is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// Chunks read ahead; at least 1 is taken.
+    pub reads_max: usize,
+    /// Chunks uploaded at once; at least 1 is taken.
+    pub uploads_max: usize,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self { reads_max: 4, uploads_max: 4 }
+    }
+}
+
+/// A snapshot, durable and not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuiltSnapshot {
+    /// What a head is to name.
+    pub snapshot: SnapshotRef,
+    /// The snapshot whose chunks it reuses. It may be published only over a
+    /// head that still names this one, unless nothing was reused: what a head
+    /// let go may be swept (PROTOCOL 7).
+    pub based_on: SnapshotRef,
+    /// Chunks uploaded.
+    pub chunks_written: usize,
+    /// Chunks taken over by reference.
+    pub chunks_reused: usize,
+    /// Bytes uploaded, the index included.
+    pub bytes_written: u64,
+}
+
+/// Builds a snapshot of `view`; new objects are staged at `staged`, a revision
+/// that the caller had read before.
+///
+/// Equal states over equal snapshots with an equal `staged` give equal objects:
+/// two builders do no harm. Cancel safe: what was uploaded stays as garbage for
+/// the sweep.
+///
+/// # Errors
+///
+/// [`BuildError`]; nothing is to be published.
+pub async fn build_snapshot(
+    loader: &Loader,
+    view: &View,
+    staged: Revision,
+    options: BuildOptions,
+) -> Result<BuiltSnapshot, BuildError> {
+    let source = loader.source();
+    let mut builder = Builder::new(source, view.base(), staged, options.uploads_max.max(1));
+    merge(view, &mut builder, options.reads_max.max(1)).await?;
+    let chunks = builder.finish().await?;
+
+    let index = SnapshotIndex {
+        history_id: view.history_id(),
+        version: view.version(),
+        chain_hash: view.chain_hash(),
+        chunks,
+    };
+    let bytes = format::snapshot::encode(&index);
+    let object = put(&*source.store, &source.history, ObjectKind::Snapshot, staged, bytes).await?;
+    Ok(BuiltSnapshot {
+        bytes_written: builder.bytes_written + object.size_bytes,
+        snapshot: SnapshotRef { version: view.version(), object },
+        based_on: view.snapshot().clone(),
+        chunks_written: builder.chunks_written,
+        chunks_reused: builder.chunks_reused,
+    })
+}
+
+/// Brings the entries of `view`, in order, to `builder`: whole chunks where it
+/// can take them.
+async fn merge(view: &View, builder: &mut Builder<'_>, reads_max: usize) -> Result<(), BuildError> {
+    let (base, overlay) = (view.base(), view.overlay());
+    let last_put = overlay.last_put();
+    let mut written = overlay.iter().peekable();
+    let reads = stream::iter(base.chunks()).map(|it| read_if_touched(base, overlay, it));
+    let mut reads = reads.buffered(reads_max);
+    while let Some((chunk, fate)) = reads.try_next().await? {
+        while let Some((key, it)) = written.next_if(|(key, _)| **key < chunk.first) {
+            builder.push_written(key, it).await?;
+        }
+        let read = match fate {
+            Fate::Hidden => continue,
+            Fate::Untouched if builder.is_at_cut() && ends_the_same(chunk, base, last_put) => {
+                builder.reuse(chunk.clone());
+                continue;
+            }
+            Fate::Untouched => base.fetch_once(chunk).await?,
+            Fate::Touched(read) => read,
+        };
+        for entry in read.entries() {
+            while let Some((key, it)) = written.next_if(|(key, _)| **key < entry.key) {
+                builder.push_written(key, it).await?;
+            }
+            let is_overwritten = written.peek().is_some_and(|(key, _)| **key == entry.key);
+            if !is_overwritten && !overlay.is_masked(entry.key.as_ref()) {
+                builder.push(unshared(entry)).await?;
+            }
+        }
+    }
+    for (key, it) in written {
+        builder.push_written(key, it).await?;
+    }
+    Ok(())
+}
+
+/// What the tail did to an old chunk.
+enum Fate {
+    /// Nothing.
+    Untouched,
+    /// Every entry is gone; there is nothing to read.
+    Hidden,
+    /// Something: here are its entries.
+    Touched(Arc<Chunk>),
+}
+
+async fn read_if_touched<'a>(
+    base: &Base,
+    overlay: &Overlay,
+    chunk: &'a ChunkRef,
+) -> Result<(&'a ChunkRef, Fate), StateError> {
+    let (first, last) = (chunk.first.as_ref(), chunk.last.as_ref());
+    let fate = if overlay.is_untouched(first, last) {
+        Fate::Untouched
+    } else if overlay.is_all_masked(first, last) {
+        Fate::Hidden
+    } else {
+        Fate::Touched(base.fetch_once(chunk).await?)
+    };
+    Ok((chunk, fate))
+}
+
+/// Whether an untouched chunk that begins at a cut also ends as it did. All but
+/// the last of a snapshot end with a cut; the last one ends with the entries,
+/// and has to be cut anew when something follows it now.
+fn ends_the_same(chunk: &ChunkRef, base: &Base, last_put: Option<&Key>) -> bool {
+    let is_last = base.chunks().last().is_some_and(|it| it.first == chunk.first);
+    !is_last || last_put.is_none_or(|it| *it < chunk.last)
+}
+
+/// A copy that does not keep the chunk it came from in memory: a few entries
+/// left of each of many chunks would keep all of those.
+fn unshared(entry: &ChunkEntry) -> ChunkEntry {
+    let key_len = entry.key.as_bytes().len();
+    let mut bytes = BytesMut::with_capacity(key_len + entry.value.len());
+    bytes.extend_from_slice(entry.key.as_ref());
+    bytes.extend_from_slice(&entry.value);
+    let value = bytes.split_off(key_len).freeze();
+    // The bytes of a key are a key.
+    let key = Key::new(bytes.freeze()).unwrap_or_else(|_| entry.key.clone());
+    ChunkEntry { key, version: entry.version, value }
+}
+
+/// Takes entries in order, gives chunks.
+struct Builder<'a> {
+    source: &'a Source,
+    base: &'a Base,
+    staged: Revision,
+    cutter: Cutter,
+    /// Since the last cut.
+    entries: Vec<ChunkEntry>,
+    chunks: Vec<ChunkRef>,
+    uploads: FuturesUnordered<BoxFuture<'a, Result<(), PutError>>>,
+    uploads_max: usize,
+    chunks_written: usize,
+    chunks_reused: usize,
+    bytes_written: u64,
+}
+
+impl<'a> Builder<'a> {
+    fn new(source: &'a Source, base: &'a Base, staged: Revision, uploads_max: usize) -> Self {
+        Self {
+            source,
+            base,
+            staged,
+            cutter: Cutter::default(),
+            entries: Vec::new(),
+            chunks: Vec::new(),
+            uploads: FuturesUnordered::new(),
+            uploads_max,
+            chunks_written: 0,
+            chunks_reused: 0,
+            bytes_written: 0,
+        }
+    }
+
+    fn is_at_cut(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn reuse(&mut self, chunk: ChunkRef) {
+        self.chunks_reused += 1;
+        self.chunks.push(chunk);
+    }
+
+    async fn push_written(&mut self, key: &Key, written: &Written) -> Result<(), BuildError> {
+        let Some(value) = &written.value else { return Ok(()) };
+        let (key, value) = (key.clone(), value.clone());
+        self.push(ChunkEntry { key, version: written.version, value }).await
+    }
+
+    async fn push(&mut self, entry: ChunkEntry) -> Result<(), BuildError> {
+        let is_end = self.cutter.ends_with(&entry);
+        self.entries.push(entry);
+        if is_end { self.cut().await } else { Ok(()) }
+    }
+
+    async fn cut(&mut self) -> Result<(), BuildError> {
+        let entries = std::mem::take(&mut self.entries);
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
+        let (bytes, block_len) = chunk::encode(&entries);
+        let object = ObjectRef::to_content(ObjectKind::Chunk, self.staged, &bytes);
+        let newest = entries.iter().map(|it| it.version).max().unwrap_or_default();
+        let chunk = ChunkRef {
+            object,
+            first: first.key.clone(),
+            last: last.key.clone(),
+            // Both are far below 2^32: the cutter bounds the block.
+            count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            block_len: u32::try_from(block_len).unwrap_or(u32::MAX),
+            newest,
+        };
+        drop(entries);
+        // Read again and come out the same, as when a key was deleted that was
+        // not there. The head references the old one, so it may be named.
+        if let Some(same) = self.base.chunk_from(&chunk.first)
+            && same.object.hash == chunk.object.hash
+        {
+            self.reuse(same.clone());
+            return Ok(());
+        }
+        self.chunks_written += 1;
+        self.bytes_written += chunk.object.size_bytes;
+        while self.uploads_max <= self.uploads.len() {
+            self.uploads.try_next().await?;
+        }
+        let (source, key) = (self.source, self.source.history.object_key(&chunk.object.key));
+        self.uploads.push(async move { source.store.put(&key, bytes).await }.boxed());
+        self.chunks.push(chunk);
+        // Compressing took milliseconds; others may run before the next.
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<Vec<ChunkRef>, BuildError> {
+        self.cut().await?;
+        while self.uploads.try_next().await?.is_some() {}
+        Ok(std::mem::take(&mut self.chunks))
+    }
+}

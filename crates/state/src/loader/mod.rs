@@ -1,0 +1,218 @@
+//! From a head to a view, and from a view to the next.
+
+mod receipts;
+mod tail;
+
+use std::sync::Arc;
+
+use headwater_core::follow::{self, Chain, Plan, Position};
+use headwater_core::format;
+use headwater_core::head::{Head, SnapshotRef};
+use headwater_core::id::HistoryName;
+use headwater_core::version::StateVersion;
+use headwater_store::Store;
+
+pub use self::tail::LoadedChange;
+use crate::cache::ChunkCache;
+use crate::error::StateError;
+use crate::source::Source;
+use crate::view::{Base, View};
+
+/// How a [`Loader`] fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Most objects fetched at once by one call; at least 1 is taken. 16
+    /// fetches of 30 ms each are 500 objects a second.
+    pub fetches_max: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { fetches_max: 16 }
+    }
+}
+
+/// Fetches the state of one history. Clones are cheap.
+///
+/// Every method is cancel safe: a dropped load has no effect.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    source: Arc<Source>,
+    cache: ChunkCache,
+    options: LoadOptions,
+}
+
+/// A head, opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The state that the head stands for.
+    pub view: View,
+    /// The whole tail, oldest first.
+    pub changes: Vec<LoadedChange>,
+}
+
+/// A head, followed from the one before.
+#[derive(Clone, Debug)]
+pub struct Advanced {
+    /// The state that the head stands for.
+    pub view: View,
+    /// What is new, oldest first. After a reopening it begins with the head's
+    /// tail: changes between the old view and that are gone.
+    pub changes: Vec<LoadedChange>,
+    /// Whether the tail no longer reached back to the old view.
+    pub reopened: bool,
+}
+
+impl Loader {
+    /// Loads `history` from `store`, chunks through `cache`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        history: HistoryName,
+        cache: ChunkCache,
+        options: LoadOptions,
+    ) -> Self {
+        let options = LoadOptions { fetches_max: options.fetches_max.max(1) };
+        Self { source: Arc::new(Source { store, history }), cache, options }
+    }
+
+    /// The history.
+    pub fn history(&self) -> &HistoryName {
+        &self.source.history
+    }
+
+    /// The store that the history is in.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.source.store
+    }
+
+    /// Opens a head from its snapshot: fetches the index and the tail, not the
+    /// chunks.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]. On [`StateError::Missing`], read the head again: it may
+    /// have been compacted and swept meanwhile.
+    pub async fn open(&self, head: &Head) -> Result<Opened, StateError> {
+        let steps = follow::steps_after(head.snapshot.version, head);
+        let base = self.fetch_base(head);
+        let (base, changes) = futures::try_join!(base, self.fetch_steps(steps))?;
+        let chain = Chain::at(head.snapshot.version, base.chain_hash());
+        let view = extend(&View::of_snapshot(Arc::new(base)), chain, &changes, head)?;
+        Ok(Opened { view, changes })
+    }
+
+    /// Follows `head` from `view`, which is the state at `position`. Moves to
+    /// the head's snapshot where that is another one, so that an overlay never
+    /// outgrows the tail, and no view depends on what may be swept.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]; `view` stays what it is. [`StateError::Follow`] says
+    /// that the head must not be used.
+    ///
+    /// # Panics
+    ///
+    /// When `position` is not that of `view`.
+    pub async fn advance(
+        &self,
+        view: &View,
+        position: &Position,
+        head: &Head,
+    ) -> Result<Advanced, StateError> {
+        let at = (position.history_id, position.version, position.chain_hash);
+        assert_eq!(at, (view.history_id(), view.version(), view.chain_hash()), "another view's");
+        match follow::plan(position, head)? {
+            Plan::Reopen => {
+                let Opened { view, changes } = self.open(head).await?;
+                Ok(Advanced { view, changes, reopened: true })
+            }
+            Plan::Extend(steps) => {
+                let (view, changes) =
+                    futures::try_join!(self.rebase(view, head), self.fetch_steps(steps))?;
+                let chain = Chain::at(view.version(), view.chain_hash());
+                let view = extend(&view, chain, &changes, head)?;
+                Ok(Advanced { view, changes, reopened: false })
+            }
+        }
+    }
+
+    /// Puts the snapshot of `head` below `view`, whose version is at or after
+    /// it. Fetches the index, unless the view has it already.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]; [`StateError::Bad`] also when the snapshot does not lie
+    /// on the chain that the view followed.
+    pub async fn rebase(&self, view: &View, head: &Head) -> Result<View, StateError> {
+        if *view.snapshot() == head.snapshot {
+            return Ok(view.clone());
+        }
+        let base = Arc::new(self.fetch_base(head).await?);
+        let object = &head.snapshot.object;
+        view.rebase(base).ok_or_else(|| self.source.contradicts(object, "chain of the view"))
+    }
+
+    /// The tail from version `from`, or from where it begins: whole entries,
+    /// up to `bytes_max` of them, but at least one. The caller goes on after
+    /// the last one.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`].
+    pub async fn read_changes(
+        &self,
+        head: &Head,
+        from: StateVersion,
+        bytes_max: usize,
+    ) -> Result<Vec<LoadedChange>, StateError> {
+        let known = StateVersion::new(from.get().saturating_sub(1)).max(head.snapshot.version);
+        let (mut read, mut size_bytes) = (Vec::new(), 0);
+        // One after another: how many are wanted shows as they come.
+        for step in follow::steps_after(known, head) {
+            for change in self.fetch_step(step).await? {
+                size_bytes += change.bytes.len();
+                if bytes_max < size_bytes && !read.is_empty() {
+                    return Ok(read);
+                }
+                read.push(change);
+            }
+        }
+        Ok(read)
+    }
+
+    pub(crate) fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    async fn fetch_base(&self, head: &Head) -> Result<Base, StateError> {
+        let SnapshotRef { version, object } = &head.snapshot;
+        let index = self.source.fetch_as(object, format::snapshot::decode).await?;
+        if index.history_id != head.history_id {
+            return Err(self.source.contradicts(object, "history id"));
+        }
+        if index.version != *version {
+            return Err(self.source.contradicts(object, "version"));
+        }
+        let source = Arc::clone(&self.source);
+        let fetches_max = self.options.fetches_max;
+        Ok(Base::new(head.snapshot.clone(), index, source, self.cache.clone(), fetches_max))
+    }
+}
+
+/// Applies `changes`, if they lead to where `head` is. Nothing is applied, and
+/// so nothing can be served, before the whole chain has been checked.
+fn extend(
+    view: &View,
+    mut chain: Chain,
+    changes: &[LoadedChange],
+    head: &Head,
+) -> Result<View, StateError> {
+    for change in changes {
+        chain.extend(change.hash);
+    }
+    chain.finish(head)?;
+    if changes.is_empty() {
+        return Ok(view.clone());
+    }
+    Ok(view.apply_all(changes.iter().map(|it| (&*it.change, it.hash))))
+}

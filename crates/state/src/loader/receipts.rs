@@ -1,0 +1,66 @@
+//! Every receipt that a head covers.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use headwater_core::format;
+use headwater_core::head::{Head, RunRef};
+use headwater_core::receipt::{Receipt, ReceiptIndex};
+use headwater_core::version::StateVersion;
+
+use super::{LoadedChange, Loader};
+use crate::error::StateError;
+
+impl Loader {
+    /// The receipts that `head` covers: those of its pages, which are fetched,
+    /// and those of `tail`, all of its tail.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]; [`StateError::Bad`] also when a page leaves out a
+    /// version that it stands for. A receipt that is claimed and not there
+    /// would let an accepted operation be applied again.
+    ///
+    /// # Panics
+    ///
+    /// When `tail` is not the whole tail, for the same reason.
+    pub async fn receipts(
+        &self,
+        head: &Head,
+        tail: &[LoadedChange],
+    ) -> Result<ReceiptIndex, StateError> {
+        let is_tail = tail
+            .iter()
+            .map(|it| it.version.get())
+            .eq(head.tail_from().get()..=head.state_version.get());
+        assert!(is_tail, "the tail of a head is every change after its snapshot");
+
+        let mut index = ReceiptIndex::new(head.receipt_coverage_from);
+        let pages = stream::iter(&head.receipt_pages).map(|page| self.fetch_page(head, page));
+        let mut pages = pages.buffered(self.options.fetches_max);
+        while let Some(receipts) = pages.try_next().await? {
+            for version in receipts.chunk_by(|a, b| a.accepted_at == b.accepted_at) {
+                if let Some(first) = version.first() {
+                    index.push(first.accepted_at, version.iter().cloned());
+                }
+            }
+        }
+        for it in tail {
+            index.push(it.version, it.change.receipts(it.version));
+        }
+        Ok(index)
+    }
+
+    async fn fetch_page(&self, head: &Head, page: &RunRef) -> Result<Vec<Receipt>, StateError> {
+        let receipts = self.source.fetch_as(&page.object, format::receipts::decode).await?;
+        let mut versions: Vec<StateVersion> = receipts.iter().map(|it| it.accepted_at).collect();
+        versions.dedup();
+        // An accepted change has at least one operation, so no version is
+        // without a receipt. Below coverage nobody relies on them.
+        let covered = page.from.max(head.receipt_coverage_from);
+        let found = versions.iter().filter(|it| covered <= **it).map(|it| it.get());
+        let is_within = versions.first().is_none_or(|it| page.from <= *it);
+        if !is_within || !found.eq(covered.get()..=page.to.get()) {
+            return Err(self.source.contradicts(&page.object, "versions"));
+        }
+        Ok(receipts)
+    }
+}

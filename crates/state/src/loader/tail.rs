@@ -1,0 +1,84 @@
+//! Fetching change entries and segments.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use headwater_core::change::Change;
+use headwater_core::follow::Step;
+use headwater_core::format;
+use headwater_core::hash::ContentHash;
+use headwater_core::head::RunRef;
+use headwater_core::version::StateVersion;
+
+use super::Loader;
+use crate::error::StateError;
+
+/// A change entry, fetched, verified and decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedChange {
+    /// The version that it leads to.
+    pub version: StateVersion,
+    /// blake3 of `bytes`.
+    pub hash: ContentHash,
+    /// The entry as stored. Shares the memory of the segment that it came in.
+    pub bytes: Bytes,
+    /// The entry.
+    pub change: Arc<Change>,
+}
+
+impl Loader {
+    /// The changes of `steps`, in order. Fetches are bounded; what is fetched
+    /// is not, for it is the tail, which writers bound.
+    pub(super) async fn fetch_steps(
+        &self,
+        steps: Vec<Step>,
+    ) -> Result<Vec<LoadedChange>, StateError> {
+        let fetches = stream::iter(steps).map(|step| self.fetch_step(step));
+        fetches.buffered(self.options.fetches_max).try_concat().await
+    }
+
+    pub(super) async fn fetch_step(&self, step: Step) -> Result<Vec<LoadedChange>, StateError> {
+        match step {
+            Step::Inline { version, hash, bytes } => {
+                let key = || self.source.history.head_key();
+                Ok(vec![load(version, hash, bytes, key)?])
+            }
+            Step::Change { version, object } => {
+                let bytes = self.source.fetch(&object).await?;
+                let key = || self.source.history.object_key(&object.key);
+                Ok(vec![load(version, object.hash, bytes, key)?])
+            }
+            Step::Segment { from, run } => self.fetch_segment(from, &run).await,
+        }
+    }
+
+    async fn fetch_segment(
+        &self,
+        from: StateVersion,
+        run: &RunRef,
+    ) -> Result<Vec<LoadedChange>, StateError> {
+        let object = &run.object;
+        let segment = self.source.fetch_as(object, format::segment::decode).await?;
+        let count = segment.entries.len() as u64;
+        if segment.from_version != run.from || count != run.to.since(run.from) + 1 {
+            return Err(self.source.contradicts(object, "versions"));
+        }
+        let versions = (run.from.get()..).map(StateVersion::new);
+        let wanted = versions.zip(segment.entries).filter(|(version, _)| from <= *version);
+        let key = || self.source.history.object_key(&object.key);
+        wanted.map(|(version, (hash, bytes))| load(version, hash, bytes, key)).collect()
+    }
+}
+
+/// Decodes an entry whose hash is known to be right.
+fn load(
+    version: StateVersion,
+    hash: ContentHash,
+    bytes: Bytes,
+    key: impl FnOnce() -> String,
+) -> Result<LoadedChange, StateError> {
+    let change = format::change::decode(bytes.clone());
+    let change = Arc::new(change.map_err(|it| StateError::of_decode(key(), it))?);
+    Ok(LoadedChange { version, hash, bytes, change })
+}
