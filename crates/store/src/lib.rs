@@ -18,6 +18,7 @@
 //! - Nobody lists to find state.
 
 mod call;
+pub mod contract;
 mod entropy;
 mod error;
 mod faults;

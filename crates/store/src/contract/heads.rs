@@ -1,0 +1,86 @@
+//! Rules for the one object that is replaced.
+
+use bytes::Bytes;
+use headwater_core::id::Tag;
+
+use super::{Broken, Place, broken, done, ensure, mismatch, read, replaced};
+use crate::HeadRead;
+
+pub(super) async fn create(place: &Place) -> Result<(), Broken> {
+    let rule = "a head is created where there is none, and not where there is one";
+    let key = place.key("create/head.json");
+    let tag = replaced(rule, place.one.create_head(&key, Bytes::from_static(b"1")).await)?;
+    mismatch(rule, &place.other.create_head(&key, Bytes::from_static(b"2")).await)?;
+    mismatch(rule, &place.one.create_head(&key, Bytes::from_static(b"1")).await)?;
+    let found = read(rule, &*place.other, &key).await?;
+    ensure("a read gives the tag that the write gave", found.1 == tag, (&found, &tag))?;
+    ensure(rule, found.0 == "1", found)
+}
+
+pub(super) async fn replace(place: &Place) -> Result<(), Broken> {
+    let rule = "a head is replaced where the tag matches, and not where it is stale";
+    let key = place.key("replace/head.json");
+    let first = replaced(rule, place.one.create_head(&key, Bytes::from_static(b"1")).await)?;
+    let two = Bytes::from_static(b"2");
+    let second = replaced(rule, place.other.replace_head(&key, &first, two).await)?;
+    ensure("other bytes have another tag", first != second, &second)?;
+    for stale in [&first, &Tag::new("\"00000000000000000000000000000000\"")] {
+        mismatch(rule, &place.one.replace_head(&key, stale, Bytes::from_static(b"3")).await)?;
+    }
+    let found = read(rule, &*place.one, &key).await?;
+    ensure(rule, found == (Bytes::from_static(b"2"), second.clone()), &found)?;
+    let three = Bytes::from_static(b"3");
+    let third = replaced(rule, place.one.replace_head(&key, &second, three).await)?;
+    let found = read(rule, &*place.other, &key).await?;
+    ensure("a read sees the write before it", found == (Bytes::from_static(b"3"), third), found)
+}
+
+pub(super) async fn missing(place: &Place) -> Result<(), Broken> {
+    let rule = "a head that does not exist is missing, and cannot be replaced";
+    let key = place.key("missing/head.json");
+    for known in [None, Some(&Tag::new("\"00000000000000000000000000000000\""))] {
+        let seen = done(rule, place.one.read_head(&key, known).await)?;
+        ensure(rule, seen == HeadRead::Missing, seen)?;
+    }
+    let tag = Tag::new("\"00000000000000000000000000000000\"");
+    mismatch(rule, &place.one.replace_head(&key, &tag, Bytes::from_static(b"1")).await)?;
+    let seen = done(rule, place.other.read_head(&key, None).await)?;
+    ensure(rule, seen == HeadRead::Missing, seen)
+}
+
+pub(super) async fn conditional_read(place: &Place) -> Result<(), Broken> {
+    let rule = "a conditional read tells whether the head changed";
+    let key = place.key("conditional/head.json");
+    let first = replaced(rule, place.one.create_head(&key, Bytes::from_static(b"1")).await)?;
+    for store in [&place.one, &place.other] {
+        let seen = done(rule, store.read_head(&key, Some(&first)).await)?;
+        ensure(rule, seen == HeadRead::Unchanged, seen)?;
+    }
+    let two = Bytes::from_static(b"2");
+    let tag = replaced(rule, place.one.replace_head(&key, &first, two.clone()).await)?;
+    for store in [&place.one, &place.other] {
+        let seen = done(rule, store.read_head(&key, Some(&first)).await)?;
+        ensure(rule, seen == HeadRead::Found { bytes: two.clone(), tag: tag.clone() }, seen)?;
+    }
+    Ok(())
+}
+
+/// Whether equal bytes get the tag again that they had before a deletion.
+pub(super) async fn delete_and_recreate(place: &Place) -> Result<bool, Broken> {
+    let rule = "a deleted head is missing, and can be created again";
+    let key = place.key("recreate/head.json");
+    let bytes = Bytes::from_static(b"1");
+    let first = replaced(rule, place.one.create_head(&key, bytes.clone()).await)?;
+    done(rule, place.one.delete(&key).await)?;
+    let seen = done(rule, place.other.read_head(&key, Some(&first)).await)?;
+    ensure(rule, seen == HeadRead::Missing, seen)?;
+    mismatch(rule, &place.other.replace_head(&key, &first, Bytes::from_static(b"2")).await)?;
+    let again = replaced(rule, place.other.create_head(&key, bytes).await)?;
+    match done(rule, place.one.read_head(&key, Some(&first)).await)? {
+        HeadRead::Unchanged if again == first => Ok(true),
+        HeadRead::Found { tag, .. } if tag == again && again != first => Ok(false),
+        seen @ (HeadRead::Found { .. } | HeadRead::Unchanged | HeadRead::Missing) => {
+            Err(broken("a tag is either that of the first head or another one", seen))
+        }
+    }
+}

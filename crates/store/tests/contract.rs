@@ -1,0 +1,85 @@
+//! The contract suite, against every adapter.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+
+use std::env;
+use std::sync::Arc;
+
+use headwater_s3_double::{ACCESS_KEY_ID, S3Double, SECRET_ACCESS_KEY};
+use headwater_store::contract::{Notes, Place, check_all, clean};
+use headwater_store::{Entropy, LocalDir, Memory, S3Bucket, S3Credentials, S3Options, Store};
+
+fn place(one: impl Store, other: impl Store, prefix: &str) -> Place {
+    Place::new(Arc::new(one), Arc::new(other), prefix, Entropy::from_os())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory_keeps_the_contract() {
+    let memory = Memory::new();
+
+    let notes = check_all(&place(memory.clone(), memory, "scratch")).await.unwrap();
+
+    assert_eq!(notes, Notes { tags_recur: false });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_directory_keeps_the_contract() {
+    let root = tempfile::tempdir().unwrap();
+    let open = || LocalDir::open(root.path().join("not/there/yet")).unwrap();
+
+    let notes = check_all(&place(open(), open(), "scratch/a")).await.unwrap();
+
+    assert_eq!(notes, Notes { tags_recur: true });
+}
+
+fn s3(double: &S3Double, prefix: &str) -> S3Bucket {
+    let credentials = S3Credentials {
+        access_key_id: ACCESS_KEY_ID.into(),
+        secret_access_key: SECRET_ACCESS_KEY.into(),
+    };
+    let options = S3Options::parse(&double.url(prefix)).unwrap();
+    S3Bucket::open(&S3Options { credentials: Some(credentials), ..options }).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_bucket_keeps_the_contract() {
+    let double = S3Double::start().await.unwrap();
+    for prefix in ["", "some root/with%20/x"] {
+        let (one, other) = (s3(&double, prefix), s3(&double, prefix));
+
+        let notes = check_all(&place(one, other, "scratch")).await.unwrap();
+
+        assert_eq!(notes, Notes { tags_recur: true });
+    }
+}
+
+/// Against a real server, at `HEADWATER_TEST_S3_ENDPOINT`, in the bucket
+/// `HEADWATER_TEST_S3_BUCKET` (`headwater-test`), which must exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_real_server_keeps_the_contract() {
+    let Ok(endpoint) = env::var("HEADWATER_TEST_S3_ENDPOINT") else {
+        println!("skipped: HEADWATER_TEST_S3_ENDPOINT is not set");
+        return;
+    };
+    let bucket = env::var("HEADWATER_TEST_S3_BUCKET").unwrap_or("headwater-test".into());
+    let options = S3Options {
+        bucket,
+        prefix: "contract".into(),
+        endpoint: Some(endpoint),
+        region: Some("us-east-1".into()),
+        allow_http: Some(true),
+        credentials: Some(S3Credentials {
+            access_key_id: env::var("AWS_ACCESS_KEY_ID").unwrap_or("test".into()),
+            secret_access_key: env::var("AWS_SECRET_ACCESS_KEY").unwrap_or("test".into()),
+        }),
+        ..S3Options::default()
+    };
+    let open = || S3Bucket::open(&options).unwrap();
+    let scratch = format!("run-{:016x}", Entropy::from_os().u64());
+    let place = place(open(), open(), &scratch);
+
+    let notes = check_all(&place).await.unwrap();
+
+    clean(&place, 1000).await.unwrap();
+    println!("{notes:?}");
+}
