@@ -1,0 +1,199 @@
+//! The client: two pools of servers, and how calls to them are made.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_proto::limits::MESSAGE_BYTES_MAX;
+use headwater_proto::v1::history_service_client::HistoryServiceClient;
+use headwater_proto::v1::read_service_client::ReadServiceClient;
+use headwater_proto::v1::write_service_client::WriteServiceClient;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use crate::address::{Address, AddressError};
+use crate::call::{CallContext, RetryConfig};
+use crate::id::{OperationId, Token};
+use crate::network::{Network, SystemNetwork};
+use crate::operation::Operation;
+use crate::pool::{Pool, Route};
+use crate::random::Random;
+use crate::session::Session;
+
+/// Longest time for a call whose caller names none.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Longest time that a caller may ask for. Nobody waits longer for a call, and
+/// the clock can count it.
+const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Talks to the writers and replicas of one deployment. Cheap to clone; clones
+/// share connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) deadline: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) writers: Pool,
+    pub(crate) replicas: Pool,
+    pub(crate) random: Arc<Random>,
+    pub(crate) retry: RetryConfig,
+}
+
+/// Sets a [`Client`] up.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ClientBuilder {
+    writers: Vec<String>,
+    replicas: Vec<String>,
+    network: Arc<dyn Network>,
+    random: Arc<Random>,
+    retry: RetryConfig,
+    deadline: Duration,
+}
+
+impl Client {
+    /// Begins to set a client up.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder {
+            writers: Vec::new(),
+            replicas: Vec::new(),
+            network: Arc::new(SystemNetwork),
+            random: Arc::new(Random::from_os()),
+            retry: RetryConfig::default(),
+            deadline: DEADLINE_DEFAULT,
+        }
+    }
+
+    /// The same client, with another time for each call. All attempts of a call
+    /// together stay within it.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { inner: Arc::clone(&self.inner), deadline }
+    }
+
+    /// Works on one history, from whatever version is current.
+    pub fn session(&self, history: impl Into<String>) -> Session {
+        Session::new(self.clone(), history.into(), None)
+    }
+
+    /// Works on one history, from a version that another process has seen.
+    pub fn session_from(&self, history: impl Into<String>, token: Token) -> Session {
+        Session::new(self.clone(), history.into(), Some(token))
+    }
+
+    /// A fresh operation id: 128 random bits.
+    pub fn operation_id(&self) -> OperationId {
+        self.inner.random.operation_id()
+    }
+
+    /// An operation with a fresh id.
+    pub fn operation(&self) -> Operation {
+        Operation::new(self.operation_id())
+    }
+
+    /// A call to writers about `history`, begun now.
+    pub(crate) fn to_writers<'a>(&'a self, history: &'a str) -> CallContext<'a> {
+        self.call(&self.inner.writers, Route::History(history))
+    }
+
+    /// A call to replicas, begun now. Pages of one scan and reads of one
+    /// transaction prefer the replica that has their version at hand.
+    pub(crate) fn to_replicas(&self, prefer: Option<SocketAddr>) -> CallContext<'_> {
+        self.call(&self.inner.replicas, prefer.map_or(Route::Balanced, Route::Prefer))
+    }
+
+    fn call<'a>(&'a self, pool: &'a Pool, route: Route<'a>) -> CallContext<'a> {
+        CallContext {
+            pool,
+            route,
+            config: self.inner.retry,
+            random: &self.inner.random,
+            deadline: Instant::now() + self.deadline.min(DEADLINE_MAX),
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// Where writers are: `HOST:PORT` or `http://HOST:PORT`, any number. A name
+    /// stands for all its addresses.
+    pub fn writers<T: Into<String>>(mut self, addresses: impl IntoIterator<Item = T>) -> Self {
+        self.writers.extend(addresses.into_iter().map(Into::into));
+        self
+    }
+
+    /// Where replicas are. None: where the writers are, as for `headwater serve`.
+    pub fn replicas<T: Into<String>>(mut self, addresses: impl IntoIterator<Item = T>) -> Self {
+        self.replicas.extend(addresses.into_iter().map(Into::into));
+        self
+    }
+
+    /// Longest time for one call, all its attempts together;
+    /// [`DEADLINE_DEFAULT`] otherwise.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// How calls are repeated.
+    pub fn retry(mut self, retry: RetryConfig) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Draws ids and jitter from a seed, so that a run can be replayed. For
+    /// tests: two clients with one seed draw the same operation ids.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.random = Arc::new(Random::from_seed(seed));
+        self
+    }
+
+    /// Reaches servers another way than over TCP.
+    pub fn network(mut self, network: impl Network) -> Self {
+        self.network = Arc::new(network);
+        self
+    }
+
+    /// The client. Nothing is resolved or connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressError`] names the address that is wrong.
+    pub fn build(self) -> Result<Client, AddressError> {
+        let read = |texts: &[String], role| -> Result<Vec<Address>, AddressError> {
+            if texts.is_empty() {
+                return Err(AddressError::None { role });
+            }
+            texts.iter().map(|it| Address::parse(it)).collect()
+        };
+        let pool =
+            |addresses| Pool::new(addresses, Arc::clone(&self.network), Arc::clone(&self.random));
+        let writers = read(&self.writers, "writer")?;
+        let replicas = match self.replicas.as_slice() {
+            [] => writers.clone(),
+            texts => read(texts, "replica")?,
+        };
+        let inner = Inner {
+            writers: pool(writers),
+            replicas: pool(replicas),
+            random: Arc::clone(&self.random),
+            retry: self.retry,
+        };
+        Ok(Client { inner: Arc::new(inner), deadline: self.deadline })
+    }
+}
+
+pub(crate) fn write_service(channel: Channel) -> WriteServiceClient<Channel> {
+    WriteServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+pub(crate) fn read_service(channel: Channel) -> ReadServiceClient<Channel> {
+    ReadServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+pub(crate) fn history_service(channel: Channel) -> HistoryServiceClient<Channel> {
+    HistoryServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}

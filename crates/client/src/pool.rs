@@ -1,0 +1,229 @@
+//! The servers of one role, and which of them is asked next.
+//!
+//! # Invariants
+//!
+//! - A server that failed is put aside for a growing time, and still asked when
+//!   there is no other: the pool never refuses to try.
+//! - Names are resolved again after a failure, not more often than
+//!   [`RESOLVE_INTERVAL`]. Addresses that are still there keep their connection.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use crate::address::Address;
+use crate::backoff::Backoff;
+use crate::network::{self, Network};
+use crate::random::Random;
+
+/// Least time between two resolutions.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most servers of one role. A name that resolves to more is cut.
+const PEERS_MAX: usize = 1_024;
+
+/// How long a server that failed is put aside.
+const ASIDE: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(10) };
+
+/// Which server is preferred.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Route<'a> {
+    /// The next one in turn.
+    Balanced,
+    /// This one, as long as it is live.
+    Prefer(SocketAddr),
+    /// The one that every client with the same list would take for this
+    /// history: a writer alone on a history never loses a publication.
+    History(&'a str),
+}
+
+/// A server to ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Picked {
+    pub(crate) address: SocketAddr,
+    pub(crate) channel: Channel,
+}
+
+/// No name of the role has an address.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{host} has no address: {detail}")]
+pub(crate) struct Unresolved {
+    host: String,
+    detail: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    addresses: Vec<Address>,
+    network: Arc<dyn Network>,
+    random: Arc<Random>,
+    state: Mutex<State>,
+    /// Held while names are resolved, so that callers who wait share it.
+    resolving: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    peers: Vec<Peer>,
+    turn: usize,
+    resolved_at: Option<Instant>,
+    /// Something failed since then.
+    is_suspect: bool,
+}
+
+#[derive(Debug)]
+struct Peer {
+    picked: Picked,
+    failures: u32,
+    aside_until: Option<Instant>,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        addresses: Vec<Address>,
+        network: Arc<dyn Network>,
+        random: Arc<Random>,
+    ) -> Self {
+        let state = Mutex::new(State::default());
+        Self { addresses, network, random, state, resolving: tokio::sync::Mutex::new(()) }
+    }
+
+    /// The server to ask next; `avoid` is taken only where there is no other.
+    ///
+    /// # Errors
+    ///
+    /// [`Unresolved`] when no address is known and none can be found.
+    pub(crate) async fn pick(
+        &self,
+        route: Route<'_>,
+        avoid: Option<SocketAddr>,
+    ) -> Result<Picked, Unresolved> {
+        self.resolve_where_due().await?;
+        Ok(self.state().pick(route, avoid))
+    }
+
+    /// The server answered, whatever it said.
+    pub(crate) fn answered(&self, address: SocketAddr) {
+        if let Some(peer) = self.state().peer(address) {
+            peer.failures = 0;
+            peer.aside_until = None;
+        }
+    }
+
+    /// The server failed.
+    pub(crate) fn failed(&self, address: SocketAddr) {
+        let mut state = self.state();
+        state.is_suspect = true;
+        if let Some(peer) = state.peer(address) {
+            peer.failures = peer.failures.saturating_add(1);
+            // At least half of the bound: no failing server comes back at once.
+            let half = ASIDE.bound(peer.failures) / 2;
+            peer.aside_until = Some(Instant::now() + half + self.random.jitter(half));
+        }
+    }
+
+    async fn resolve_where_due(&self) -> Result<(), Unresolved> {
+        if !self.state().is_resolution_due() {
+            return Ok(());
+        }
+        let _resolving = self.resolving.lock().await;
+        if !self.state().is_resolution_due() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        let mut unresolved = None;
+        for address in &self.addresses {
+            match self.network.resolve(&address.host, address.port).await {
+                Ok(addresses) => found.extend(addresses.into_iter().map(|it| (it, address))),
+                Err(error) => {
+                    let detail = error.to_string();
+                    unresolved = Some(Unresolved { host: address.host.clone(), detail });
+                }
+            }
+        }
+        let mut state = self.state();
+        state.resolved_at = Some(Instant::now());
+        // A resolver that is down takes no server away.
+        if unresolved.is_none() {
+            state.is_suspect = false;
+            state.peers.retain(|peer| found.iter().any(|it| it.0 == peer.picked.address));
+        }
+        for (socket, address) in found {
+            if state.peers.len() < PEERS_MAX && state.peer(socket).is_none() {
+                let network = Arc::clone(&self.network);
+                let channel = network::channel(network, socket, address.uri.clone());
+                let picked = Picked { address: socket, channel };
+                state.peers.push(Peer { picked, failures: 0, aside_until: None });
+            }
+        }
+        if state.peers.is_empty() {
+            return Err(unresolved.unwrap_or_else(|| Unresolved {
+                host: self.addresses.first().map(|it| it.host.clone()).unwrap_or_default(),
+                detail: "the name has none".to_owned(),
+            }));
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // State is whole between its statements, so a panic elsewhere left it so.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_resolution_due(&self) -> bool {
+        match self.resolved_at {
+            None => true,
+            Some(_) if self.peers.is_empty() => true,
+            Some(at) => self.is_suspect && at.elapsed() >= RESOLVE_INTERVAL,
+        }
+    }
+
+    fn peer(&mut self, address: SocketAddr) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|it| it.picked.address == address)
+    }
+
+    /// # Panics
+    ///
+    /// Without a peer; callers have just made sure that there is one.
+    fn pick(&mut self, route: Route<'_>, avoid: Option<SocketAddr>) -> Picked {
+        let now = Instant::now();
+        let is_live = |it: &&Peer| it.aside_until.is_none_or(|until| until <= now);
+        let mut choice: Vec<&Peer> = self.peers.iter().filter(is_live).collect();
+        if choice.is_empty() {
+            // Whoever comes back first.
+            choice.extend(self.peers.iter().min_by_key(|it| it.aside_until));
+        }
+        if choice.iter().any(|it| Some(it.picked.address) != avoid) {
+            choice.retain(|it| Some(it.picked.address) != avoid);
+        }
+        let preferred = match route {
+            Route::Balanced => None,
+            Route::Prefer(address) => choice.iter().find(|it| it.picked.address == address),
+            Route::History(name) => choice.iter().max_by_key(|it| rank(name, it.picked.address)),
+        };
+        let picked = match preferred {
+            Some(peer) => peer.picked.clone(),
+            None => choice[self.turn % choice.len()].picked.clone(),
+        };
+        self.turn = self.turn.wrapping_add(1);
+        picked
+    }
+}
+
+/// Rendezvous hashing: losing one server moves only its own histories.
+fn rank(history: &str, address: SocketAddr) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(history.as_bytes());
+    hasher.update(b"\n");
+    hasher.update(address.to_string().as_bytes());
+    *hasher.finalize().as_bytes()
+}
+
+#[cfg(test)]
+#[path = "pool_test.rs"]
+mod tests;
