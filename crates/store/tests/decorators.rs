@@ -1,6 +1,10 @@
 //! What each decorator does to calls, in virtual time.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test panics at what it does not expect"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

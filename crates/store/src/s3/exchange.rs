@@ -56,6 +56,12 @@ impl Exchange {
         self.seen().retry_after
     }
 
+    #[cfg(test)]
+    pub(super) fn answered(n_sent: u32, status: StatusCode) -> Self {
+        let retry_after = None;
+        Self(Arc::new(Mutex::new(Seen { n_sent, status: Some(status), retry_after })))
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -363,3 +363,37 @@ impl Store for S3Bucket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Result<PutResult, Error> {
+        Err(Error::Precondition { path: "head.json".into(), source: "x".into() })
+    }
+
+    #[test]
+    fn a_mismatch_that_answers_a_repeated_request_is_no_answer() {
+        let proof = [StatusCode::PRECONDITION_FAILED];
+        let judge = |n_sent| {
+            let exchange = Exchange::answered(n_sent, StatusCode::PRECONDITION_FAILED);
+            head_answer(refused(), &exchange, &proof)
+        };
+        assert!(matches!(judge(1), HeadWrite::Mismatch));
+        assert!(matches!(judge(2), HeadWrite::NoAnswer(_)), "the first one may have been applied");
+    }
+
+    #[test]
+    fn an_error_without_a_status_is_no_answer_whatever_the_client_calls_it() {
+        let proof = [StatusCode::PRECONDITION_FAILED];
+        let answer = head_answer(refused(), &Exchange::default(), &proof);
+        assert!(matches!(answer, HeadWrite::NoAnswer(_)), "{answer:?}");
+    }
+
+    #[test]
+    fn a_tag_is_a_strong_e_tag() {
+        assert!(tag_of(Some("\"a\"".into())).is_ok());
+        assert!(matches!(tag_of(Some("W/\"a\"".into())), Err(TagError::Weak { .. })));
+        assert!(matches!(tag_of(None), Err(TagError::Missing)));
+    }
+}
