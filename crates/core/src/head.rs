@@ -103,6 +103,20 @@ pub struct Publisher {
     pub nonce: Nonce,
 }
 
+/// Where a history is between its creation and its end. It only moves forward;
+/// a new history of the same name takes over a cleared head, at the next
+/// revision. So no revision of one key is ever used twice, and an object that
+/// was staged for one history cannot be mistaken for another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lifecycle {
+    /// It accepts and serves.
+    Live,
+    /// It is being deleted: nothing is accepted or served, and its objects go.
+    Retiring,
+    /// Its objects are gone; the name is free.
+    Cleared,
+}
+
 /// Names everything that is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Head {
@@ -120,8 +134,8 @@ pub struct Head {
     pub is_exclusive: bool,
     /// Raised to fence a former owner; 0 until then.
     pub writer_epoch: u64,
-    /// Whether the history is being deleted: nothing is accepted or served.
-    pub is_retired: bool,
+    /// Whether the history lives.
+    pub lifecycle: Lifecycle,
     /// Who made this head.
     pub publisher: Publisher,
     /// Hash over every change up to `state_version`.
@@ -160,10 +174,12 @@ pub struct HeadLimits {
 }
 
 impl Head {
-    /// The first head of a history.
+    /// The first head of a history: at [`Revision::FIRST`], or at the revision
+    /// after that of the cleared head that it replaces.
     pub fn first(
         history: HistoryName,
         history_id: HistoryId,
+        revision: Revision,
         is_exclusive: bool,
         publisher: Publisher,
         empty_snapshot: ObjectRef,
@@ -171,12 +187,12 @@ impl Head {
         Self {
             history,
             history_id,
-            revision: Revision::FIRST,
+            revision,
             state_version: StateVersion::ZERO,
             operation_count: 0,
             is_exclusive,
             writer_epoch: 0,
-            is_retired: false,
+            lifecycle: Lifecycle::Live,
             publisher,
             chain_hash: ChainHash::first(history_id),
             snapshot: SnapshotRef { version: StateVersion::ZERO, object: empty_snapshot },
@@ -186,6 +202,11 @@ impl Head {
             receipt_pages: Vec::new(),
             sweep_from: Revision::new(0),
         }
+    }
+
+    /// Whether the history is being deleted or is gone.
+    pub fn is_retired(&self) -> bool {
+        self.lifecycle != Lifecycle::Live
     }
 
     /// The first version of the tail, or the one after the last if it is empty.

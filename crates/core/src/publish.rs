@@ -221,8 +221,26 @@ impl Publisher {
     /// When a read or a publication is reported that was not asked for: a
     /// driver bug. Reports about batches that were rolled back are ignored.
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
-        self.now += 1;
+        self.on_all([event])
+    }
+
+    /// Takes in events that happened together, so that questions which arrived
+    /// together can share a batch.
+    ///
+    /// # Panics
+    ///
+    /// As for [`Publisher::on`].
+    pub fn on_all(&mut self, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
         let mut effects = Vec::new();
+        for event in events {
+            self.now += 1;
+            self.take_in(event, &mut effects);
+        }
+        self.pump(&mut effects);
+        effects
+    }
+
+    fn take_in(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Asked { ticket, ask } => {
                 let pending = Pending::new(ticket, ask, self.now);
@@ -236,21 +254,19 @@ impl Publisher {
                     is_in_doubt: false,
                 }));
             }
-            Event::Expired { ticket } => self.on_expired(ticket, &mut effects),
-            Event::HeadRead(outcome) => self.on_head_read(outcome, &mut effects),
-            Event::FactsFound { batch, facts } => self.on_facts(batch, &facts, &mut effects),
+            Event::Expired { ticket } => self.on_expired(ticket, effects),
+            Event::HeadRead(outcome) => self.on_head_read(outcome, effects),
+            Event::FactsFound { batch, facts } => self.on_facts(batch, &facts, effects),
             Event::FactsFailed { batch, trouble } | Event::StageFailed { batch, trouble } => {
-                self.on_batch_failed(batch, trouble, &mut effects);
+                self.on_batch_failed(batch, trouble, effects);
             }
-            Event::Staged { batch, records } => self.on_staged(batch, &records, &mut effects),
-            Event::Published(reply) => self.on_published(reply, &mut effects),
+            Event::Staged { batch, records } => self.on_staged(batch, &records, effects),
+            Event::Published(reply) => self.on_published(reply, effects),
             Event::Prepared(maintenance) => {
                 self.prepared.push(maintenance);
-                self.drop_overtaken_maintenance(&mut effects);
+                self.drop_overtaken_maintenance(effects);
             }
         }
-        self.pump(&mut effects);
-        effects
     }
 
     fn on_published(&mut self, reply: PublishReply, effects: &mut Vec<Effect>) {
@@ -283,7 +299,7 @@ impl Publisher {
     fn succeed(&mut self, attempt: Attempt, tag: Tag, effects: &mut Vec<Effect>) {
         let published: Vec<Batch> = self.pipeline.drain(..attempt.batches.len()).collect();
         for change in published.iter().filter_map(|it| it.decided_change()) {
-            self.evidence.push(change.version, change.receipts.values().cloned());
+            self.evidence.push(change.version, change.change.receipts(change.version));
         }
         self.evidence.raise_coverage(attempt.successor.receipt_coverage_from);
         let observed = ObservedHead { head: attempt.successor, tag };
@@ -377,7 +393,7 @@ impl Publisher {
                 self.answer_control(&found.head, effects);
             }
         }
-        if found.head.is_retired
+        if found.head.is_retired()
             && let Some(Item::Control(control)) = self.queue.front()
             && control.control == (Control::Retire { history_id: found.head.history_id })
         {
@@ -385,11 +401,11 @@ impl Publisher {
         }
         let is_other =
             self.observed.as_ref().is_some_and(|it| it.head.history_id != found.head.history_id);
-        if is_other || found.head.is_retired {
-            let spared = Some(found.head.history_id).filter(|_| !found.head.is_retired);
+        if is_other || found.head.is_retired() {
+            let spared = Some(found.head.history_id).filter(|_| !found.head.is_retired());
             self.fail_all(&SubmitError::HistoryMissing, spared, effects);
         }
-        if found.head.is_retired {
+        if found.head.is_retired() {
             return self.forget();
         }
         self.roll_back(0, effects);

@@ -102,6 +102,13 @@ impl ReceiptIndex {
         self.by_id.get(id)
     }
 
+    /// The receipts of versions up to `to`, oldest first: what a page is made
+    /// of.
+    pub fn up_to(&self, to: StateVersion) -> impl Iterator<Item = &Receipt> {
+        let versions = self.versions.iter().take_while(move |it| it.version <= to);
+        versions.flat_map(|it| &it.ids).filter_map(|id| self.by_id.get(id))
+    }
+
     /// Adds the receipts of one version, newer than all before.
     ///
     /// Below coverage they are dropped: a head may name a page that begins

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::FORMAT;
 use crate::hash::{ChainHash, ContentHash, HashError};
 use crate::head::{
-    ChangeBody, ChangeRef, Head, HeadError, ObjectRef, Publisher, RunRef, SnapshotRef,
+    ChangeBody, ChangeRef, Head, HeadError, Lifecycle, ObjectRef, Publisher, RunRef, SnapshotRef,
 };
 use crate::id::{HexIdError, HistoryId, HistoryName, HistoryNameError, Nonce};
 use crate::keys::{ObjectKey, ObjectKeyError};
@@ -73,7 +73,7 @@ struct StoredHead {
     operation_count: u64,
     exclusive: bool,
     writer_epoch: u64,
-    retired: bool,
+    lifecycle: StoredLifecycle,
     publisher: StoredPublisher,
     chain_hash: String,
     snapshot: StoredSnapshot,
@@ -86,6 +86,14 @@ struct StoredHead {
     // refused below, since serving it could break what they promise.
     archive: Option<serde_json::Value>,
     pins: Vec<serde_json::Value>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum StoredLifecycle {
+    Live,
+    Retiring,
+    Cleared,
 }
 
 #[derive(Deserialize)]
@@ -143,7 +151,7 @@ pub fn encode(head: &Head) -> Vec<u8> {
         operation_count: head.operation_count,
         exclusive: head.is_exclusive,
         writer_epoch: head.writer_epoch,
-        retired: head.is_retired,
+        lifecycle: store_lifecycle(head.lifecycle),
         publisher: StoredPublisher {
             id: head.publisher.id.clone(),
             nonce: head.publisher.nonce.to_string(),
@@ -195,7 +203,7 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
         operation_count: stored.operation_count,
         is_exclusive: stored.exclusive,
         writer_epoch: stored.writer_epoch,
-        is_retired: stored.retired,
+        lifecycle: load_lifecycle(&stored.lifecycle),
         publisher: Publisher {
             id: stored.publisher.id,
             nonce: Nonce::parse(&stored.publisher.nonce)
@@ -230,6 +238,22 @@ pub(super) fn put_hash(hex: &str) -> String {
 
 pub(super) fn take_hash(text: &str) -> Option<&str> {
     text.strip_prefix(HASH_PREFIX)
+}
+
+fn store_lifecycle(lifecycle: Lifecycle) -> StoredLifecycle {
+    match lifecycle {
+        Lifecycle::Live => StoredLifecycle::Live,
+        Lifecycle::Retiring => StoredLifecycle::Retiring,
+        Lifecycle::Cleared => StoredLifecycle::Cleared,
+    }
+}
+
+fn load_lifecycle(stored: &StoredLifecycle) -> Lifecycle {
+    match stored {
+        StoredLifecycle::Live => Lifecycle::Live,
+        StoredLifecycle::Retiring => Lifecycle::Retiring,
+        StoredLifecycle::Cleared => Lifecycle::Cleared,
+    }
 }
 
 fn store_run(run: &RunRef) -> StoredRun {

@@ -141,6 +141,10 @@ impl Head {
         if self.publisher.nonce == previous.publisher.nonce {
             return Err(broken("publisher", "the nonce is fresh for every attempt".into()));
         }
+        if self.lifecycle < previous.lifecycle {
+            let rule = format!("{:?} does not become {:?}", previous.lifecycle, self.lifecycle);
+            return Err(broken("lifecycle", rule));
+        }
         let floors = [
             ("stateVersion", self.state_version.get(), previous.state_version.get()),
             ("operationCount", self.operation_count, previous.operation_count),

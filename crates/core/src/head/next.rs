@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::{ChangeBody, ChangeRef, Head, Publisher, RunRef, SnapshotRef};
+use super::{ChangeBody, ChangeRef, Head, Lifecycle, Publisher, RunRef, SnapshotRef};
 use crate::hash::ContentHash;
 use crate::version::StateVersion;
 
@@ -37,8 +37,12 @@ pub struct Fold {
 pub struct Compaction {
     /// The snapshot, durable.
     pub snapshot: SnapshotRef,
-    /// Receipts of the versions after the previous snapshot's up to this one's,
-    /// durable. Contiguous.
+    /// The snapshot that it was built from, and whose chunks it may name: the
+    /// head must still name it, or they may be gone (PROTOCOL 7).
+    pub based_on: SnapshotRef,
+    /// Receipts of the versions after `based_on` up to this one's, durable and
+    /// contiguous. Versions below the coverage boundary may be left out at the
+    /// front.
     pub receipt_pages: Vec<RunRef>,
 }
 
@@ -92,24 +96,34 @@ impl Successor {
         true
     }
 
-    /// Puts a newer snapshot in place. `false` when the head has one as new, or
-    /// when its version is inside a segment.
+    /// Puts a newer snapshot in place. `false` when the head has another one
+    /// than it was built from, or when its version is inside a segment.
     #[must_use]
     pub fn compact(&mut self, compaction: &Compaction) -> bool {
         let head = &mut self.head;
         let version = compaction.snapshot.version;
-        let is_newer = head.snapshot.version < version && version <= head.state_version;
+        let is_newer = head.snapshot == compaction.based_on
+            && head.snapshot.version < version
+            && version <= head.state_version;
         let is_cut = head.segments.iter().all(|it| it.to <= version || version < it.from);
         let pages = &compaction.receipt_pages;
-        let is_complete = pages.first().is_some_and(|it| it.from == head.snapshot.version.next())
-            && pages.last().is_some_and(|it| it.to == version);
+        let coverage_from = head.receipt_coverage_from;
+        let is_complete = match (pages.first(), pages.last()) {
+            (Some(first), Some(last)) => {
+                let follows = first.from == head.snapshot.version.next();
+                // Older pages are all below coverage then, and go.
+                let is_enough = head.snapshot.version < coverage_from
+                    && first.from <= coverage_from.min(version);
+                (follows || is_enough) && last.to == version
+            }
+            (None, _) | (_, None) => version < coverage_from,
+        };
         if !is_newer || !is_cut || !is_complete {
             return false;
         }
         head.snapshot = compaction.snapshot.clone();
         head.segments.retain(|it| version < it.to);
         head.changes.retain(|it| version < it.version);
-        let coverage_from = head.receipt_coverage_from;
         head.receipt_pages.extend(pages.iter().cloned());
         head.receipt_pages.retain(|it| coverage_from <= it.to);
         true
@@ -122,7 +136,12 @@ impl Successor {
 
     /// Ends the history: nothing is accepted or served from here on.
     pub fn retire(&mut self) {
-        self.head.is_retired = true;
+        self.head.lifecycle = self.head.lifecycle.max(Lifecycle::Retiring);
+    }
+
+    /// Frees the name, once every object of a retiring history is gone.
+    pub fn clear(&mut self) {
+        self.head.lifecycle = Lifecycle::Cleared;
     }
 
     /// The head so far.

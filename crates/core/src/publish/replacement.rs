@@ -190,7 +190,7 @@ impl Publisher {
         if let Some(ticket) = pending.ticket {
             effects.push(Effect::Answer { ticket, answer });
         }
-        if head.is_retired {
+        if head.is_retired() {
             self.fail_all(&SubmitError::HistoryMissing, None, effects);
             self.forget();
         }
