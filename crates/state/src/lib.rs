@@ -34,6 +34,17 @@ mod source;
 mod span;
 mod view;
 
+#[cfg(test)]
+mod bucket;
+#[cfg(test)]
+mod build_test;
+#[cfg(test)]
+mod damage_test;
+#[cfg(test)]
+mod fetch_test;
+#[cfg(test)]
+mod model_test;
+
 pub use self::build::{
     BuildOptions, BuiltSnapshot, build_snapshot, write_empty_snapshot, write_receipt_pages,
     write_segment,

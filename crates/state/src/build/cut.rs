@@ -7,39 +7,59 @@
 use headwater_core::format::chunk::{BLOCK_BYTES_MAX, ChunkEntry, entry_len};
 use headwater_core::operation::{Key, Request};
 
-/// No cut before a chunk has this many bytes of entries: 256 KiB. Smaller ones
-/// would cost a request each for little.
-const MIN_BYTES: usize = 256 << 10;
+/// How long chunks get, in bytes of entries.
+///
+/// Part of "equal state, equal bytes": changing them makes one compaction
+/// rewrite everything, and nothing worse. Only tests use others than
+/// [`Sizes::STANDARD`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// No cut before.
+    pub(crate) min_bytes: usize,
+    /// About the average.
+    pub(crate) target_bytes: usize,
+    /// Always a cut at or after.
+    pub(crate) max_bytes: usize,
+}
 
-/// Chunks have about this many bytes on average: 1 MiB. A fetch of 30 ms is
-/// then worth its latency, and a changed entry costs one such upload.
-const TARGET_BYTES: usize = 1 << 20;
-
-/// A chunk with this many bytes always ends: 4 MiB.
-const MAX_BYTES: usize = 4 << 20;
+impl Sizes {
+    /// 256 KiB, 1 MiB, 4 MiB. A fetch of 1 MiB is worth its latency of some
+    /// 30 ms, and a changed entry costs one such upload.
+    pub(crate) const STANDARD: Self =
+        Self { min_bytes: 256 << 10, target_bytes: 1 << 20, max_bytes: 4 << 20 };
+}
 
 // The last entry may go over the greatest size by itself, and the block begins
 // with a count.
 const _: () = assert!(
-    MAX_BYTES + Key::LEN_BYTES_MAX + Request::VALUE_BYTES_MAX + 64 <= BLOCK_BYTES_MAX,
+    Sizes::STANDARD.max_bytes + Key::LEN_BYTES_MAX + Request::VALUE_BYTES_MAX + 64
+        <= BLOCK_BYTES_MAX,
     "every chunk that is cut can be read"
 );
 
 /// Bytes of entries since the last cut.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cutter {
+    sizes: Sizes,
     size_bytes: usize,
 }
 
 impl Cutter {
+    /// At a cut.
+    pub(super) fn new(sizes: Sizes) -> Self {
+        Self { sizes, size_bytes: 0 }
+    }
+
     /// Takes in the next entry. `true` when the chunk ends with it; the next
     /// entry begins from a fresh state.
     #[must_use]
     pub(super) fn ends_with(&mut self, entry: &ChunkEntry) -> bool {
+        let Sizes { min_bytes, target_bytes, max_bytes } = self.sizes;
         let len_bytes = entry_len(entry);
         self.size_bytes += len_bytes;
-        let is_end = MAX_BYTES <= self.size_bytes
-            || (MIN_BYTES <= self.size_bytes && is_drawn(&entry.key, len_bytes));
+        let is_end = max_bytes <= self.size_bytes
+            || (min_bytes <= self.size_bytes
+                && is_drawn(&entry.key, len_bytes, target_bytes - min_bytes));
         if is_end {
             self.size_bytes = 0;
         }
@@ -47,15 +67,14 @@ impl Cutter {
     }
 }
 
-/// Draws by the key's hash, with a chance in proportion to the entry's length:
-/// so that the bytes between two cuts do not depend on how long entries are.
-fn is_drawn(key: &Key, len_bytes: usize) -> bool {
+/// Draws by the key's hash, with a chance of `len_bytes` in `spread_bytes`: so
+/// that the bytes between two cuts do not depend on how long entries are.
+fn is_drawn(key: &Key, len_bytes: usize, spread_bytes: usize) -> bool {
     let hash = blake3::hash(key.as_ref());
     let [a, b, c, d, ..] = *hash.as_bytes();
     let draw = u64::from(u32::from_le_bytes([a, b, c, d]));
-    // draw / 2^32 < len / (target - min), without the divisions.
-    let spread = (TARGET_BYTES - MIN_BYTES) as u64;
-    draw * spread < (len_bytes as u64) << 32
+    // draw / 2^32 < len / spread, without the divisions.
+    draw * (spread_bytes as u64) < (len_bytes as u64) << 32
 }
 
 #[cfg(test)]
@@ -74,7 +93,7 @@ mod tests {
 
     /// Sizes of the chunks in which `count` entries end up, without the last.
     fn sizes(count: usize, value_len: usize) -> Vec<usize> {
-        let mut cutter = Cutter::default();
+        let mut cutter = Cutter::new(Sizes::STANDARD);
         let (mut sizes, mut size) = (Vec::new(), 0);
         for entry in (0..count).map(|it| entry(it, value_len)) {
             size += entry_len(&entry);
@@ -92,8 +111,14 @@ mod tests {
             let sizes = sizes((64 << 20) / entry_len, value_len);
             let average = sizes.iter().sum::<usize>() / sizes.len();
 
-            assert!(sizes.iter().all(|it| MIN_BYTES <= *it), "{value_len}: {sizes:?}");
-            assert!(sizes.iter().all(|it| *it < MAX_BYTES + entry_len), "{value_len}: {sizes:?}");
+            assert!(
+                sizes.iter().all(|it| Sizes::STANDARD.min_bytes <= *it),
+                "{value_len}: {sizes:?}"
+            );
+            assert!(
+                sizes.iter().all(|it| *it < Sizes::STANDARD.max_bytes + entry_len),
+                "{value_len}: {sizes:?}"
+            );
             assert!((700 << 10..1500 << 10).contains(&average), "{value_len}: {average}");
         }
     }

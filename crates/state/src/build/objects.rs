@@ -17,10 +17,8 @@ use crate::loader::{LoadedChange, Loader};
 /// [`Receipt::size_bytes`]: 1 MiB. One version's receipts stay together.
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 
-/// Writes the snapshot that a new history begins with.
-///
-/// It is staged at revision 0: nothing has been read yet, and no sweep boundary
-/// is below it.
+/// Writes the snapshot that a new history begins with, staged at the revision
+/// of the cleared head that the history takes over, or at 0 where there is none.
 ///
 /// # Errors
 ///
@@ -29,9 +27,10 @@ pub async fn write_empty_snapshot(
     store: &dyn Store,
     history: &HistoryName,
     id: HistoryId,
+    staged: Revision,
 ) -> Result<ObjectRef, PutError> {
     let bytes = format::snapshot::encode(&SnapshotIndex::empty(id));
-    put(store, history, ObjectKind::Snapshot, Revision::new(0), bytes).await
+    put(store, history, ObjectKind::Snapshot, staged, bytes).await
 }
 
 /// Writes a run of consecutive changes as one segment.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
+use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format;
 use headwater_core::format::chunk::ChunkEntry;
@@ -28,7 +28,7 @@ use headwater_core::operation::Key;
 use headwater_core::version::Revision;
 use headwater_store::PutError;
 
-use super::cut::Cutter;
+use super::cut::{Cutter, Sizes};
 use super::objects::put;
 use crate::chunk::{self, Chunk};
 use crate::error::{BuildError, StateError};
@@ -85,8 +85,20 @@ pub async fn build_snapshot(
     staged: Revision,
     options: BuildOptions,
 ) -> Result<BuiltSnapshot, BuildError> {
+    build_sized(loader, view, staged, options, Sizes::STANDARD).await
+}
+
+/// As [`build_snapshot`], with chunks of other sizes.
+pub(crate) async fn build_sized(
+    loader: &Loader,
+    view: &View,
+    staged: Revision,
+    options: BuildOptions,
+    sizes: Sizes,
+) -> Result<BuiltSnapshot, BuildError> {
     let source = loader.source();
-    let mut builder = Builder::new(source, view.base(), staged, options.uploads_max.max(1));
+    let uploads_max = options.uploads_max.max(1);
+    let mut builder = Builder::new(source, view.base(), staged, Cutter::new(sizes), uploads_max);
     merge(view, &mut builder, options.reads_max.max(1)).await?;
     let chunks = builder.finish().await?;
 
@@ -113,8 +125,7 @@ async fn merge(view: &View, builder: &mut Builder<'_>, reads_max: usize) -> Resu
     let (base, overlay) = (view.base(), view.overlay());
     let last_put = overlay.last_put();
     let mut written = overlay.iter().peekable();
-    let reads = stream::iter(base.chunks()).map(|it| read_if_touched(base, overlay, it));
-    let mut reads = reads.buffered(reads_max);
+    let mut reads = read_touched(base, overlay, reads_max);
     while let Some((chunk, fate)) = reads.try_next().await? {
         while let Some((key, it)) = written.next_if(|(key, _)| **key < chunk.first) {
             builder.push_written(key, it).await?;
@@ -152,6 +163,16 @@ enum Fate {
     Hidden,
     /// Something: here are its entries.
     Touched(Arc<Chunk>),
+}
+
+/// The chunks of `base` in order, the touched ones read a few ahead.
+fn read_touched<'a>(
+    base: &'a Base,
+    overlay: &'a Overlay,
+    reads_max: usize,
+) -> BoxStream<'a, Result<(&'a ChunkRef, Fate), StateError>> {
+    let reads = stream::iter(base.chunks()).map(move |it| read_if_touched(base, overlay, it));
+    reads.buffered(reads_max).boxed()
 }
 
 async fn read_if_touched<'a>(
@@ -208,12 +229,18 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(source: &'a Source, base: &'a Base, staged: Revision, uploads_max: usize) -> Self {
+    fn new(
+        source: &'a Source,
+        base: &'a Base,
+        staged: Revision,
+        cutter: Cutter,
+        uploads_max: usize,
+    ) -> Self {
         Self {
             source,
             base,
             staged,
-            cutter: Cutter::default(),
+            cutter,
             entries: Vec::new(),
             chunks: Vec::new(),
             uploads: FuturesUnordered::new(),

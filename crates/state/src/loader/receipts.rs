@@ -1,5 +1,6 @@
 //! Every receipt that a head covers.
 
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format;
 use headwater_core::head::{Head, RunRef};
@@ -34,8 +35,7 @@ impl Loader {
         assert!(is_tail, "the tail of a head is every change after its snapshot");
 
         let mut index = ReceiptIndex::new(head.receipt_coverage_from);
-        let pages = stream::iter(&head.receipt_pages).map(|page| self.fetch_page(head, page));
-        let mut pages = pages.buffered(self.options.fetches_max);
+        let mut pages = self.fetch_pages(head);
         while let Some(receipts) = pages.try_next().await? {
             for version in receipts.chunk_by(|a, b| a.accepted_at == b.accepted_at) {
                 if let Some(first) = version.first() {
@@ -47,6 +47,14 @@ impl Loader {
             index.push(it.version, it.change.receipts(it.version));
         }
         Ok(index)
+    }
+
+    fn fetch_pages<'a>(
+        &'a self,
+        head: &'a Head,
+    ) -> BoxStream<'a, Result<Vec<Receipt>, StateError>> {
+        let fetches = stream::iter(&head.receipt_pages).map(|page| self.fetch_page(head, page));
+        fetches.buffered(self.options.fetches_max).boxed()
     }
 
     async fn fetch_page(&self, head: &Head, page: &RunRef) -> Result<Vec<Receipt>, StateError> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
@@ -64,10 +65,6 @@ impl Base {
         self.index.chain_hash
     }
 
-    pub(crate) fn fetches_max(&self) -> usize {
-        self.fetches_max
-    }
-
     /// The chunks, in order of keys.
     pub(crate) fn chunks(&self) -> &[ChunkRef] {
         &self.index.chunks
@@ -109,6 +106,15 @@ impl Base {
         }
     }
 
+    /// Fetches `chunks` side by side, up to the limit, in any order.
+    pub(crate) fn fetch_all<'a>(
+        &'a self,
+        chunks: Vec<&'a ChunkRef>,
+    ) -> BoxStream<'a, Result<Arc<Chunk>, StateError>> {
+        let fetches = stream::iter(chunks).map(|it| self.fetch(it));
+        fetches.buffer_unordered(self.fetches_max).boxed()
+    }
+
     /// Brings the chunks of `keys` into the cache, side by side.
     pub(crate) async fn fetch_for(
         &self,
@@ -117,7 +123,6 @@ impl Base {
         let mut chunks: Vec<&ChunkRef> = keys.filter_map(|it| self.chunk_at(it)).collect();
         chunks.sort_unstable_by(|a, b| a.first.cmp(&b.first));
         chunks.dedup_by(|a, b| a.first == b.first);
-        let fetches = stream::iter(chunks).map(|it| self.fetch(it));
-        fetches.buffer_unordered(self.fetches_max).try_for_each(async |_| Ok(())).await
+        self.fetch_all(chunks).try_for_each(async |_| Ok(())).await
     }
 }

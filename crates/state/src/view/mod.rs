@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::TryStreamExt as _;
 use headwater_core::change::Change;
 use headwater_core::decide::{Facts, KeyFact, Needs};
 use headwater_core::format::chunk::ChunkEntry;
@@ -152,7 +152,11 @@ impl View {
     /// [`StateError`] of the first chunk that cannot be read.
     pub async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Entry>>, StateError> {
         self.0.base.fetch_for(keys.iter().filter(|it| self.needs_base(it))).await?;
-        stream::iter(keys).then(|key| self.get(key)).try_collect().await
+        let mut entries = Vec::with_capacity(keys.len());
+        for key in keys {
+            entries.push(self.get(key).await?);
+        }
+        Ok(entries)
     }
 
     /// What is on record about `key`, deletions after
@@ -200,13 +204,15 @@ impl View {
     /// [`StateError`] of the first chunk that cannot be read.
     pub async fn warm(&self, bytes_max: u64) -> Result<usize, StateError> {
         let mut left = bytes_max;
-        let fit = self.0.base.chunks().iter().take_while(|it| {
-            let is_fit = u64::from(it.block_len) <= left;
-            left = left.saturating_sub(u64::from(it.block_len));
-            is_fit
-        });
-        let chunks = stream::iter(fit).map(|it| self.0.base.fetch(it));
-        chunks.buffer_unordered(self.0.base.fetches_max()).try_fold(0, async |n, _| Ok(n + 1)).await
+        let mut fit = Vec::new();
+        for chunk in self.0.base.chunks() {
+            let Some(rest) = left.checked_sub(u64::from(chunk.block_len)) else { break };
+            left = rest;
+            fit.push(chunk);
+        }
+        let count = fit.len();
+        self.0.base.fetch_all(fit).try_for_each(async |_| Ok(())).await?;
+        Ok(count)
     }
 
     /// The next version: this one with `change`, whose entry has this hash.

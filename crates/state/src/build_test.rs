@@ -1,0 +1,206 @@
+//! What a compaction writes, reads and leaves alone.
+
+use headwater_core::change::Resolved;
+use headwater_core::format::snapshot::ChunkRef;
+use headwater_core::keys::ObjectKind;
+use headwater_store::{Call, Fault, Gate, Rule};
+
+use crate::bucket::{Bucket, SMALL, delete, delete_range, key, put};
+use crate::build::{Sizes, build_sized};
+use crate::{BuildOptions, BuiltSnapshot, View};
+
+fn text(number: usize) -> String {
+    format!("key-{number:06}")
+}
+
+fn puts(numbers: impl IntoIterator<Item = usize>, value: &'static str) -> Vec<Resolved> {
+    numbers.into_iter().map(|it| put(text(it), value)).collect()
+}
+
+/// Entries 0 to `count`, compacted.
+async fn filled(count: usize) -> Bucket {
+    let mut bucket = Bucket::new().await;
+    bucket.commit(puts(0..count, "first")).await;
+    bucket.compact().await;
+    bucket
+}
+
+fn hashes(view: &View) -> Vec<String> {
+    view.base().chunks().iter().map(|it| it.object.hash.to_hex()).collect()
+}
+
+/// The same state built from nothing, as if there were no old chunks.
+async fn rebuilt(bucket: &Bucket) -> Vec<String> {
+    let mut fresh = Bucket::new().await;
+    // Versions are part of the entries, so they are replayed as they were.
+    let view = &bucket.view;
+    let mut by_version = vec![Vec::new(); usize::try_from(view.version().get()).unwrap() + 1];
+    for chunk in view.base().chunks() {
+        for it in view.base().fetch(chunk).await.unwrap().entries() {
+            let version = usize::try_from(it.version.get()).unwrap();
+            by_version[version].push(Resolved::Put(it.key.clone(), it.value.clone()));
+        }
+    }
+    for mut mutations in by_version.into_iter().skip(1) {
+        if mutations.is_empty() {
+            mutations.push(delete("none"));
+        }
+        fresh.commit(mutations).await;
+    }
+    fresh.compact().await;
+    hashes(&fresh.view)
+}
+
+async fn build(bucket: &Bucket, view: &View) -> BuiltSnapshot {
+    let options = BuildOptions::default();
+    build_sized(&bucket.cold_loader(), view, bucket.head.revision, options, SMALL).await.unwrap()
+}
+
+#[tokio::test]
+async fn adjacent_changes_rewrite_few_chunks_and_read_few() {
+    let mut bucket = filled(20_000).await;
+    let n_before = bucket.view.base().chunks().len();
+    assert!(1_000 < n_before, "{n_before} chunks");
+    bucket.commit(puts(5_000..5_064, "other")).await;
+    bucket.faults.clear_log();
+
+    let built = bucket.compact().await;
+
+    // 64 entries of some 30 bytes are about 15 chunks; the cuts are found
+    // again within a few more.
+    assert!(built.chunks_written <= 25, "{built:?}");
+    assert!(n_before - 25 <= built.chunks_reused, "{built:?}");
+    let reads = bucket.faults.log().into_iter();
+    let n_reads = reads.filter(|(call, key)| *call == Call::Get && key.contains("chunks/")).count();
+    assert!(n_reads <= 25, "{n_reads} chunks read");
+    assert_eq!(hashes(&bucket.view), rebuilt(&bucket).await);
+}
+
+#[tokio::test]
+async fn chunks_of_the_standard_size_are_reused_too() {
+    let mut bucket = Bucket::new().await;
+    let value: &'static str = "v".repeat(1_000).leak();
+    bucket.commit(puts(0..20_000, value)).await;
+    let first = bucket.compact_to(&bucket.view.clone(), Sizes::STANDARD).await;
+    assert!((10..40).contains(&first.chunks_written), "{first:?}");
+
+    bucket.commit(puts(10_000..10_064, "other")).await;
+    let second = bucket.compact_to(&bucket.view.clone(), Sizes::STANDARD).await;
+
+    assert!(second.chunks_written <= 4, "{second:?}");
+    assert!(first.chunks_written - 4 <= second.chunks_reused, "{second:?}");
+}
+
+#[tokio::test]
+async fn chunks_are_cut_as_if_there_had_been_no_old_ones() {
+    let mut bucket = filled(2_000).await;
+    let changes = [
+        puts([0], "a longer value than before"),
+        puts([1_999, 2_000, 2_001], "at the end"),
+        (100..110).map(|it| delete(text(it))).collect(),
+        vec![delete_range(&text(500), &text(700))],
+        vec![delete_range("", &text(50)), put("aaa", "before all")],
+        vec![delete_range(&text(1_900), "")],
+        vec![put(text(699), "back"), put("zzz", "after all")],
+        vec![delete("zzz")],
+    ];
+    for mutations in changes {
+        bucket.commit(mutations).await;
+        let built = bucket.compact().await;
+        assert!(100 < built.chunks_reused, "{built:?}");
+        assert_eq!(hashes(&bucket.view), rebuilt(&bucket).await);
+    }
+}
+
+#[tokio::test]
+async fn a_hidden_chunk_is_not_read() {
+    let mut bucket = filled(2_000).await;
+    bucket.commit(vec![delete_range(&text(100), &text(1_900))]).await;
+    bucket.faults.clear_log();
+
+    build(&bucket, &bucket.view).await;
+
+    let reads = bucket.faults.log().into_iter().filter(|(call, _)| *call == Call::Get).count();
+    assert!(reads <= 12, "{reads} chunks read");
+}
+
+#[tokio::test]
+async fn deleting_what_is_not_there_writes_no_chunk() {
+    let mut bucket = filled(200).await;
+    bucket.commit(vec![delete(format!("{}x", text(100)))]).await;
+
+    let built = build(&bucket, &bucket.view).await;
+
+    assert_eq!(built.chunks_written, 0);
+    assert_eq!(built.chunks_reused, bucket.view.base().chunks().len());
+}
+
+#[tokio::test]
+async fn two_builders_make_the_same_objects() {
+    let mut bucket = filled(500).await;
+    bucket.commit(puts((0..500).step_by(7), "other")).await;
+
+    // One of them followed, the other one starts cold; and the first wrote
+    // before the second did.
+    let first = build(&bucket, &bucket.view).await;
+    let n_objects = bucket.faults.behind().list("", None, 10_000).await.unwrap().len();
+    let second = build(&bucket, &bucket.cold_view().await).await;
+
+    assert_eq!(first, second);
+    assert_eq!(bucket.faults.behind().list("", None, 10_000).await.unwrap().len(), n_objects);
+}
+
+#[tokio::test]
+async fn new_objects_are_staged_where_they_are_told_to_be() {
+    let mut bucket = filled(200).await;
+    bucket.commit(puts([50], "other")).await;
+    let (old, staged) = (bucket.view.base().chunks().to_vec(), bucket.head.revision);
+
+    let built = bucket.compact().await;
+
+    assert_eq!(built.snapshot.object.key.staged(), staged);
+    let is_new = |it: &&ChunkRef| !old.contains(it);
+    let new: Vec<_> = bucket.view.base().chunks().iter().filter(is_new).collect();
+    assert_eq!(new.len(), built.chunks_written);
+    assert!(new.iter().all(|it| it.object.key.staged() == staged));
+    assert!(new.iter().all(|it| it.object.key.kind() == ObjectKind::Chunk));
+}
+
+#[tokio::test]
+async fn nothing_is_built_when_an_upload_fails() {
+    for skip in [0, 3, 30] {
+        let mut bucket = Bucket::new().await;
+        bucket.commit(puts(0..500, "first")).await;
+        bucket.faults.add(Rule::new(Fault::LoseCall).on(Call::Put).skip(skip).times(1));
+        let (loader, revision) = (bucket.cold_loader(), bucket.head.revision);
+        let options = BuildOptions::default();
+
+        build_sized(&loader, &bucket.view, revision, options, SMALL).await.unwrap_err();
+
+        // The next one goes through over what is there already.
+        bucket.compact().await;
+        assert!(bucket.cold_view().await.get(&key(text(499))).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn uploads_and_reads_ahead_are_bounded() {
+    let mut bucket = filled(500).await;
+    bucket.commit(puts((0..500).step_by(2), "other")).await;
+    let view = bucket.cold_view().await;
+    let options = BuildOptions { reads_max: 3, uploads_max: 2 };
+    for (call, max) in [(Call::Get, 3), (Call::Put, 2)] {
+        bucket.faults.clear_log();
+        let gate = Gate::new();
+        let rule = bucket.faults.add(Rule::new(Fault::Hold(gate.clone())).on(call));
+        let (loader, revision) = (bucket.cold_loader(), bucket.head.revision);
+        let build = build_sized(&loader, &view, revision, options, SMALL);
+        // Virtual time passes only once nothing else can happen.
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(1), build).await;
+
+        assert!(waited.is_err());
+        let n_calls = bucket.faults.log().iter().filter(|(it, _)| *it == call).count();
+        assert_eq!(n_calls, max, "{call:?}");
+        assert!(bucket.faults.remove(rule));
+    }
+}
