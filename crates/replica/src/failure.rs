@@ -1,0 +1,126 @@
+//! Why a read is not answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_core::version::StateVersion;
+use headwater_store::ReadError;
+
+/// Why a read is not answered. Nothing was changed by it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadFailure {
+    /// There is no such history, or not under the id that was asked for.
+    #[error("no such history: {detail}")]
+    HistoryMissing {
+        /// What was found instead.
+        detail: String,
+    },
+    /// The deadline passed before a check succeeded. A weaker read may still be
+    /// served.
+    #[error("freshness could not be proved: {detail}")]
+    FreshnessUnverified {
+        /// What stood in the way.
+        detail: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The store does not give what the read needs.
+    #[error("object store is unavailable: {detail}")]
+    StoreUnavailable {
+        /// What happened.
+        detail: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The deadline passed while data was being fetched.
+    #[error("the deadline passed: {detail}")]
+    Expired {
+        /// What was under way.
+        detail: &'static str,
+    },
+    /// The version is no longer at hand.
+    #[error("version {wanted} is not at hand; the oldest is {oldest}, the newest {newest}")]
+    VersionRetired {
+        /// The version asked for.
+        wanted: StateVersion,
+        /// The oldest that is at hand.
+        oldest: StateVersion,
+        /// The newest.
+        newest: StateVersion,
+    },
+    /// The version does not exist yet, by a head that was current after the
+    /// request arrived.
+    #[error("version {wanted} does not exist yet; the newest is {newest}")]
+    VersionAhead {
+        /// The version asked for.
+        wanted: StateVersion,
+        /// The oldest that is at hand.
+        oldest: StateVersion,
+        /// The newest.
+        newest: StateVersion,
+    },
+    /// A stored object is missing, truncated or altered, or contradicts what
+    /// was read before. An operator has to look.
+    #[error("stored object {key} is bad: {detail}")]
+    StoredDataBad {
+        /// Its key, below the root of the store.
+        key: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A newer build wrote a stored object.
+    #[error("stored object {key} has format {format}, which is newer than this build reads")]
+    FormatTooNew {
+        /// Its key, below the root of the store.
+        key: String,
+        /// The format that it has.
+        format: u64,
+    },
+    /// The store refuses this process.
+    #[error("object store refuses access: {detail}")]
+    Denied {
+        /// What it said.
+        detail: String,
+    },
+    /// As many histories are open as may be, and all are in use.
+    #[error("{limit} histories are open, and all are in use")]
+    TooManyHistories {
+        /// How many may be open.
+        limit: usize,
+    },
+    /// The replica has been told to stop.
+    #[error("the replica is shutting down")]
+    ShuttingDown,
+}
+
+/// When a caller should come back if the store said nothing.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl ReadFailure {
+    pub(crate) fn bad(key: impl Into<String>, detail: impl ToString) -> Self {
+        Self::StoredDataBad { key: key.into(), detail: detail.to_string() }
+    }
+
+    /// A read that did not get its data.
+    pub(crate) fn of_store(error: &Arc<ReadError>) -> Self {
+        let detail = with_causes(&**error);
+        match &**error {
+            ReadError::Denied { .. } => Self::Denied { detail },
+            ReadError::Unavailable { retry_after, .. } => {
+                Self::StoreUnavailable { detail, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
+            }
+            ReadError::Missing { key } => Self::bad(key, "it is missing"),
+        }
+    }
+}
+
+/// An error with what caused it, on one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = text + ": " + &error.to_string();
+        cause = error.source();
+    }
+    text
+}
