@@ -115,16 +115,20 @@ pub enum SubmitError {
     #[error("the store refused access to this service")]
     StoreDenied,
     /// The history is damaged. Call an operator.
-    #[error("stored data is bad: {what}")]
+    #[error("stored object {key} is bad: {what}")]
     StoredDataBad {
-        /// The object's key and what is wrong with it.
+        /// The object's key.
+        key: String,
+        /// What is wrong with it.
         what: String,
     },
     /// The history was written by a newer build. Upgrade.
-    #[error("a newer build is needed: {what}")]
+    #[error("stored object {key} has format {format}, a newer build is needed")]
     FormatTooNew {
-        /// The object's key and its format.
-        what: String,
+        /// The object's key.
+        key: String,
+        /// Its format number.
+        format: u64,
     },
     /// A publication got no answer before time ran out. Retry with the same
     /// operation id, which finds the receipt if there is one.

@@ -55,16 +55,20 @@ pub enum Trouble {
     #[error("the store refused access")]
     Denied,
     /// A stored object is missing, damaged or contradicts the protocol.
-    #[error("stored data is bad: {what}")]
+    #[error("stored object {key} is bad: {what}")]
     BadData {
-        /// The object's key and what is wrong with it.
+        /// The object's key.
+        key: String,
+        /// What is wrong with it.
         what: String,
     },
     /// A stored object was written by a newer build.
-    #[error("a newer build is needed: {what}")]
+    #[error("stored object {key} has format {format}, a newer build is needed")]
     TooNew {
-        /// The object's key and its format.
-        what: String,
+        /// The object's key.
+        key: String,
+        /// Its format number.
+        format: u64,
     },
 }
 
@@ -74,8 +78,12 @@ impl Trouble {
         match self {
             Self::Unavailable => None,
             Self::Denied => Some(SubmitError::StoreDenied),
-            Self::BadData { what } => Some(SubmitError::StoredDataBad { what: what.clone() }),
-            Self::TooNew { what } => Some(SubmitError::FormatTooNew { what: what.clone() }),
+            Self::BadData { key, what } => {
+                Some(SubmitError::StoredDataBad { key: key.clone(), what: what.clone() })
+            }
+            Self::TooNew { key, format } => {
+                Some(SubmitError::FormatTooNew { key: key.clone(), format: *format })
+            }
         }
     }
 }
