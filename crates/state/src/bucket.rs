@@ -16,14 +16,14 @@ use headwater_core::operation::{Key, KeyRange};
 use headwater_core::version::Revision;
 use headwater_store::{Faults, Memory};
 
-use crate::build::{Sizes, build_sized};
+use crate::build::{ChunkBytes, build_sized};
 use crate::{
     BuildOptions, BuiltSnapshot, ChunkCache, LoadOptions, LoadedChange, Loader, View,
     write_empty_snapshot, write_receipt_pages, write_segment,
 };
 
 /// Chunks of a few entries, so that small states have many of them.
-pub(crate) const SMALL: Sizes = Sizes { min_bytes: 60, target_bytes: 150, max_bytes: 400 };
+pub(crate) const SMALL: ChunkBytes = ChunkBytes { min: 60, target: 150, max: 400 };
 
 pub(crate) const ID: HistoryId = HistoryId::from_bytes([7; 16]);
 
@@ -163,7 +163,7 @@ impl Bucket {
     }
 
     /// Compacts up to the version of `view`.
-    pub(crate) async fn compact_to(&mut self, view: &View, sizes: Sizes) -> BuiltSnapshot {
+    pub(crate) async fn compact_to(&mut self, view: &View, sizes: ChunkBytes) -> BuiltSnapshot {
         let staged = self.head.revision;
         let options = BuildOptions::default();
         let built = build_sized(&self.loader, view, staged, options, sizes).await.unwrap();

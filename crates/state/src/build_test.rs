@@ -6,7 +6,7 @@ use headwater_core::keys::ObjectKind;
 use headwater_store::{Call, Fault, Gate, Rule};
 
 use crate::bucket::{Bucket, SMALL, delete, delete_range, key, put};
-use crate::build::{Sizes, build_sized};
+use crate::build::{ChunkBytes, build_sized};
 use crate::{BuildOptions, BuiltSnapshot, View};
 
 fn text(number: usize) -> String {
@@ -81,11 +81,11 @@ async fn chunks_of_the_standard_size_are_reused_too() {
     let mut bucket = Bucket::new().await;
     let value: &'static str = "v".repeat(1_000).leak();
     bucket.commit(puts(0..20_000, value)).await;
-    let first = bucket.compact_to(&bucket.view.clone(), Sizes::STANDARD).await;
+    let first = bucket.compact_to(&bucket.view.clone(), ChunkBytes::STANDARD).await;
     assert!((10..40).contains(&first.chunks_written), "{first:?}");
 
     bucket.commit(puts(10_000..10_064, "other")).await;
-    let second = bucket.compact_to(&bucket.view.clone(), Sizes::STANDARD).await;
+    let second = bucket.compact_to(&bucket.view.clone(), ChunkBytes::STANDARD).await;
 
     assert!(second.chunks_written <= 4, "{second:?}");
     assert!(first.chunks_written - 4 <= second.chunks_reused, "{second:?}");

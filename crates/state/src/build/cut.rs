@@ -9,30 +9,29 @@ use headwater_core::operation::{Key, Request};
 
 /// How long chunks get, in bytes of entries.
 ///
-/// Part of "equal state, equal bytes": changing them makes one compaction
-/// rewrite everything, and nothing worse. Only tests use others than
-/// [`Sizes::STANDARD`].
+/// Part of "equal state, equal bytes": builds with other numbers would cut each
+/// other's chunks anew wherever they touch them, and nothing worse. Only tests
+/// use others than [`ChunkBytes::STANDARD`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct ChunkBytes {
     /// No cut before.
-    pub(crate) min_bytes: usize,
+    pub(crate) min: usize,
     /// About the average.
-    pub(crate) target_bytes: usize,
+    pub(crate) target: usize,
     /// Always a cut at or after.
-    pub(crate) max_bytes: usize,
+    pub(crate) max: usize,
 }
 
-impl Sizes {
+impl ChunkBytes {
     /// 256 KiB, 1 MiB, 4 MiB. A fetch of 1 MiB is worth its latency of some
     /// 30 ms, and a changed entry costs one such upload.
-    pub(crate) const STANDARD: Self =
-        Self { min_bytes: 256 << 10, target_bytes: 1 << 20, max_bytes: 4 << 20 };
+    pub(crate) const STANDARD: Self = Self { min: 256 << 10, target: 1 << 20, max: 4 << 20 };
 }
 
 // The last entry may go over the greatest size by itself, and the block begins
 // with a count.
 const _: () = assert!(
-    Sizes::STANDARD.max_bytes + Key::LEN_BYTES_MAX + Request::VALUE_BYTES_MAX + 64
+    ChunkBytes::STANDARD.max + Key::LEN_BYTES_MAX + Request::VALUE_BYTES_MAX + 64
         <= BLOCK_BYTES_MAX,
     "every chunk that is cut can be read"
 );
@@ -40,13 +39,13 @@ const _: () = assert!(
 /// Bytes of entries since the last cut.
 #[derive(Debug)]
 pub(super) struct Cutter {
-    sizes: Sizes,
+    sizes: ChunkBytes,
     size_bytes: usize,
 }
 
 impl Cutter {
     /// At a cut.
-    pub(super) fn new(sizes: Sizes) -> Self {
+    pub(super) fn new(sizes: ChunkBytes) -> Self {
         Self { sizes, size_bytes: 0 }
     }
 
@@ -54,12 +53,11 @@ impl Cutter {
     /// entry begins from a fresh state.
     #[must_use]
     pub(super) fn ends_with(&mut self, entry: &ChunkEntry) -> bool {
-        let Sizes { min_bytes, target_bytes, max_bytes } = self.sizes;
+        let ChunkBytes { min, target, max } = self.sizes;
         let len_bytes = entry_len(entry);
         self.size_bytes += len_bytes;
-        let is_end = max_bytes <= self.size_bytes
-            || (min_bytes <= self.size_bytes
-                && is_drawn(&entry.key, len_bytes, target_bytes - min_bytes));
+        let is_end = max <= self.size_bytes
+            || (min <= self.size_bytes && is_drawn(&entry.key, len_bytes, target - min));
         if is_end {
             self.size_bytes = 0;
         }
@@ -93,7 +91,7 @@ mod tests {
 
     /// Sizes of the chunks in which `count` entries end up, without the last.
     fn sizes(count: usize, value_len: usize) -> Vec<usize> {
-        let mut cutter = Cutter::new(Sizes::STANDARD);
+        let mut cutter = Cutter::new(ChunkBytes::STANDARD);
         let (mut sizes, mut size) = (Vec::new(), 0);
         for entry in (0..count).map(|it| entry(it, value_len)) {
             size += entry_len(&entry);
@@ -112,11 +110,11 @@ mod tests {
             let average = sizes.iter().sum::<usize>() / sizes.len();
 
             assert!(
-                sizes.iter().all(|it| Sizes::STANDARD.min_bytes <= *it),
+                sizes.iter().all(|it| ChunkBytes::STANDARD.min <= *it),
                 "{value_len}: {sizes:?}"
             );
             assert!(
-                sizes.iter().all(|it| *it < Sizes::STANDARD.max_bytes + entry_len),
+                sizes.iter().all(|it| *it < ChunkBytes::STANDARD.max + entry_len),
                 "{value_len}: {sizes:?}"
             );
             assert!((700 << 10..1500 << 10).contains(&average), "{value_len}: {average}");

@@ -1,11 +1,12 @@
 //! Writing what maintenance publishes. Publishing it is the caller's.
 
+mod chunks;
 mod cut;
 mod objects;
 mod snapshot;
 
 #[cfg(test)]
-pub(crate) use self::cut::Sizes;
+pub(crate) use self::cut::ChunkBytes;
 pub use self::objects::{write_empty_snapshot, write_receipt_pages, write_segment};
 #[cfg(test)]
 pub(crate) use self::snapshot::build_sized;

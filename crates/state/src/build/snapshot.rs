@@ -15,26 +15,22 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format;
-use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
-use headwater_core::head::{ObjectRef, SnapshotRef};
+use headwater_core::head::SnapshotRef;
 use headwater_core::keys::ObjectKind;
 use headwater_core::operation::Key;
 use headwater_core::version::Revision;
-use headwater_store::PutError;
 
-use super::cut::{Cutter, Sizes};
+use super::chunks::{ChunkWriter, unshared};
+use super::cut::{ChunkBytes, Cutter};
 use super::objects::put;
-use crate::chunk::{self, Chunk};
+use crate::chunk::Chunk;
 use crate::error::{BuildError, StateError};
 use crate::loader::Loader;
-use crate::overlay::{Overlay, Written};
-use crate::source::Source;
+use crate::overlay::Overlay;
 use crate::view::{Base, View};
 
 /// How a snapshot is built.
@@ -85,7 +81,7 @@ pub async fn build_snapshot(
     staged: Revision,
     options: BuildOptions,
 ) -> Result<BuiltSnapshot, BuildError> {
-    build_sized(loader, view, staged, options, Sizes::STANDARD).await
+    build_sized(loader, view, staged, options, ChunkBytes::STANDARD).await
 }
 
 /// As [`build_snapshot`], with chunks of other sizes.
@@ -94,13 +90,13 @@ pub(crate) async fn build_sized(
     view: &View,
     staged: Revision,
     options: BuildOptions,
-    sizes: Sizes,
+    sizes: ChunkBytes,
 ) -> Result<BuiltSnapshot, BuildError> {
     let source = loader.source();
     let uploads_max = options.uploads_max.max(1);
-    let mut builder = Builder::new(source, view.base(), staged, Cutter::new(sizes), uploads_max);
-    merge(view, &mut builder, options.reads_max.max(1)).await?;
-    let chunks = builder.finish().await?;
+    let mut writer = ChunkWriter::new(source, view.base(), staged, Cutter::new(sizes), uploads_max);
+    merge(view, &mut writer, options.reads_max.max(1)).await?;
+    let chunks = writer.finish().await?;
 
     let index = SnapshotIndex {
         history_id: view.history_id(),
@@ -111,29 +107,33 @@ pub(crate) async fn build_sized(
     let bytes = format::snapshot::encode(&index);
     let object = put(&*source.store, &source.history, ObjectKind::Snapshot, staged, bytes).await?;
     Ok(BuiltSnapshot {
-        bytes_written: builder.bytes_written + object.size_bytes,
+        bytes_written: writer.bytes_written + object.size_bytes,
         snapshot: SnapshotRef { version: view.version(), object },
         based_on: view.snapshot().clone(),
-        chunks_written: builder.chunks_written,
-        chunks_reused: builder.chunks_reused,
+        chunks_written: writer.chunks_written,
+        chunks_reused: writer.chunks_reused,
     })
 }
 
-/// Brings the entries of `view`, in order, to `builder`: whole chunks where it
+/// Brings the entries of `view`, in order, to `writer`: whole chunks where it
 /// can take them.
-async fn merge(view: &View, builder: &mut Builder<'_>, reads_max: usize) -> Result<(), BuildError> {
+async fn merge(
+    view: &View,
+    writer: &mut ChunkWriter<'_>,
+    reads_max: usize,
+) -> Result<(), BuildError> {
     let (base, overlay) = (view.base(), view.overlay());
     let last_put = overlay.last_put();
     let mut written = overlay.iter().peekable();
     let mut reads = read_touched(base, overlay, reads_max);
     while let Some((chunk, fate)) = reads.try_next().await? {
         while let Some((key, it)) = written.next_if(|(key, _)| **key < chunk.first) {
-            builder.push_written(key, it).await?;
+            writer.push_written(key, it).await?;
         }
         let read = match fate {
             Fate::Hidden => continue,
-            Fate::Untouched if builder.is_at_cut() && ends_the_same(chunk, base, last_put) => {
-                builder.reuse(chunk.clone());
+            Fate::Untouched if writer.is_at_cut() && ends_the_same(chunk, base, last_put) => {
+                writer.reuse(chunk.clone());
                 continue;
             }
             Fate::Untouched => base.fetch_once(chunk).await?,
@@ -141,16 +141,16 @@ async fn merge(view: &View, builder: &mut Builder<'_>, reads_max: usize) -> Resu
         };
         for entry in read.entries() {
             while let Some((key, it)) = written.next_if(|(key, _)| **key < entry.key) {
-                builder.push_written(key, it).await?;
+                writer.push_written(key, it).await?;
             }
             let is_overwritten = written.peek().is_some_and(|(key, _)| **key == entry.key);
             if !is_overwritten && !overlay.is_masked(entry.key.as_ref()) {
-                builder.push(unshared(entry)).await?;
+                writer.push(unshared(entry)).await?;
             }
         }
     }
     for (key, it) in written {
-        builder.push_written(key, it).await?;
+        writer.push_written(key, it).await?;
     }
     Ok(())
 }
@@ -197,121 +197,4 @@ async fn read_if_touched<'a>(
 fn ends_the_same(chunk: &ChunkRef, base: &Base, last_put: Option<&Key>) -> bool {
     let is_last = base.chunks().last().is_some_and(|it| it.first == chunk.first);
     !is_last || last_put.is_none_or(|it| *it < chunk.last)
-}
-
-/// A copy that does not keep the chunk it came from in memory: a few entries
-/// left of each of many chunks would keep all of those.
-fn unshared(entry: &ChunkEntry) -> ChunkEntry {
-    let key_len = entry.key.as_bytes().len();
-    let mut bytes = BytesMut::with_capacity(key_len + entry.value.len());
-    bytes.extend_from_slice(entry.key.as_ref());
-    bytes.extend_from_slice(&entry.value);
-    let value = bytes.split_off(key_len).freeze();
-    // The bytes of a key are a key.
-    let key = Key::new(bytes.freeze()).unwrap_or_else(|_| entry.key.clone());
-    ChunkEntry { key, version: entry.version, value }
-}
-
-/// Takes entries in order, gives chunks.
-struct Builder<'a> {
-    source: &'a Source,
-    base: &'a Base,
-    staged: Revision,
-    cutter: Cutter,
-    /// Since the last cut.
-    entries: Vec<ChunkEntry>,
-    chunks: Vec<ChunkRef>,
-    uploads: FuturesUnordered<BoxFuture<'a, Result<(), PutError>>>,
-    uploads_max: usize,
-    chunks_written: usize,
-    chunks_reused: usize,
-    bytes_written: u64,
-}
-
-impl<'a> Builder<'a> {
-    fn new(
-        source: &'a Source,
-        base: &'a Base,
-        staged: Revision,
-        cutter: Cutter,
-        uploads_max: usize,
-    ) -> Self {
-        Self {
-            source,
-            base,
-            staged,
-            cutter,
-            entries: Vec::new(),
-            chunks: Vec::new(),
-            uploads: FuturesUnordered::new(),
-            uploads_max,
-            chunks_written: 0,
-            chunks_reused: 0,
-            bytes_written: 0,
-        }
-    }
-
-    fn is_at_cut(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    fn reuse(&mut self, chunk: ChunkRef) {
-        self.chunks_reused += 1;
-        self.chunks.push(chunk);
-    }
-
-    async fn push_written(&mut self, key: &Key, written: &Written) -> Result<(), BuildError> {
-        let Some(value) = &written.value else { return Ok(()) };
-        let (key, value) = (key.clone(), value.clone());
-        self.push(ChunkEntry { key, version: written.version, value }).await
-    }
-
-    async fn push(&mut self, entry: ChunkEntry) -> Result<(), BuildError> {
-        let is_end = self.cutter.ends_with(&entry);
-        self.entries.push(entry);
-        if is_end { self.cut().await } else { Ok(()) }
-    }
-
-    async fn cut(&mut self) -> Result<(), BuildError> {
-        let entries = std::mem::take(&mut self.entries);
-        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
-        let (bytes, block_len) = chunk::encode(&entries);
-        let object = ObjectRef::to_content(ObjectKind::Chunk, self.staged, &bytes);
-        let newest = entries.iter().map(|it| it.version).max().unwrap_or_default();
-        let chunk = ChunkRef {
-            object,
-            first: first.key.clone(),
-            last: last.key.clone(),
-            // Both are far below 2^32: the cutter bounds the block.
-            count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
-            block_len: u32::try_from(block_len).unwrap_or(u32::MAX),
-            newest,
-        };
-        drop(entries);
-        // Read again and come out the same, as when a key was deleted that was
-        // not there. The head references the old one, so it may be named.
-        if let Some(same) = self.base.chunk_from(&chunk.first)
-            && same.object.hash == chunk.object.hash
-        {
-            self.reuse(same.clone());
-            return Ok(());
-        }
-        self.chunks_written += 1;
-        self.bytes_written += chunk.object.size_bytes;
-        while self.uploads_max <= self.uploads.len() {
-            self.uploads.try_next().await?;
-        }
-        let (source, key) = (self.source, self.source.history.object_key(&chunk.object.key));
-        self.uploads.push(async move { source.store.put(&key, bytes).await }.boxed());
-        self.chunks.push(chunk);
-        // Compressing took milliseconds; others may run before the next.
-        tokio::task::yield_now().await;
-        Ok(())
-    }
-
-    async fn finish(&mut self) -> Result<Vec<ChunkRef>, BuildError> {
-        self.cut().await?;
-        while self.uploads.try_next().await?.is_some() {}
-        Ok(std::mem::take(&mut self.chunks))
-    }
 }
