@@ -8,9 +8,10 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use md5::{Digest, Md5};
 use s3s::dto::{
-    DeleteObjectInput, DeleteObjectOutput, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
-    HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListObjectsV2Input,
-    ListObjectsV2Output, PutObjectInput, PutObjectOutput, StreamingBlob, Timestamp,
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
+    ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
+    HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output, PutObjectInput,
+    PutObjectOutput, StreamingBlob, Timestamp,
 };
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
@@ -184,6 +185,20 @@ impl S3 for Objects {
         check_bucket(&request.input.bucket)?;
         self.stored().by_key.remove(&request.input.key);
         Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        check_bucket(&request.input.bucket)?;
+        let mut stored = self.stored();
+        let deleted = request.input.delete.objects.into_iter().map(|it| {
+            stored.by_key.remove(&it.key);
+            DeletedObject { key: Some(it.key), ..DeletedObject::default() }
+        });
+        let deleted = Some(deleted.collect());
+        Ok(S3Response::new(DeleteObjectsOutput { deleted, ..DeleteObjectsOutput::default() }))
     }
 
     async fn list_objects_v2(

@@ -28,11 +28,14 @@ pub enum Outcome {
     Unavailable,
     /// The store refused.
     Denied,
+    /// The caller did not wait for the end, because of a time limit for
+    /// instance. The request may have been sent, and be on the bill.
+    Abandoned,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Done,
         Self::Unchanged,
         Self::Missing,
@@ -41,6 +44,7 @@ impl Outcome {
         Self::Occupied,
         Self::Unavailable,
         Self::Denied,
+        Self::Abandoned,
     ];
 
     /// The word for logs and metrics.
@@ -54,14 +58,36 @@ impl Outcome {
             Self::Occupied => "occupied",
             Self::Unavailable => "unavailable",
             Self::Denied => "denied",
+            Self::Abandoned => "abandoned",
         }
     }
 
-    fn of_read(error: &ReadError) -> Self {
+    fn of_error(error: &ReadError) -> Self {
         match error {
             ReadError::Unavailable { .. } => Self::Unavailable,
             ReadError::Missing { .. } => Self::Missing,
             ReadError::Denied { .. } => Self::Denied,
+        }
+    }
+
+    fn of_read<T>(answer: &Result<T, ReadError>) -> Self {
+        answer.as_ref().err().map_or(Self::Done, Self::of_error)
+    }
+
+    fn of_head(answer: &Result<HeadRead, ReadError>) -> Self {
+        match answer {
+            Ok(HeadRead::Unchanged) => Self::Unchanged,
+            Ok(HeadRead::Missing) => Self::Missing,
+            Ok(HeadRead::Found { .. }) => Self::Done,
+            Err(error) => Self::of_error(error),
+        }
+    }
+
+    fn of_put(answer: &Result<(), PutError>) -> Self {
+        match answer {
+            Ok(()) => Self::Done,
+            Err(PutError::Occupied { .. }) => Self::Occupied,
+            Err(PutError::Store(error)) => Self::of_error(error),
         }
     }
 
@@ -127,7 +153,7 @@ impl Readings {
     }
 }
 
-/// Counts what passes through it. A call that is dropped is not counted.
+/// Counts what passes through it.
 #[derive(Debug)]
 pub struct Meter {
     inner: Arc<dyn Store>,
@@ -160,8 +186,17 @@ impl Meter {
         readings
     }
 
-    fn count(&self, call: Call, outcome: Outcome) {
-        self.counts[call as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
+    /// Waits for a call, and counts how it ended: dropped before its end too.
+    async fn watch<T>(
+        &self,
+        call: Call,
+        inner: impl Future<Output = T> + Send,
+        outcome: fn(&T) -> Outcome,
+    ) -> T {
+        let mut watched = Watched { meter: self, call, outcome: Outcome::Abandoned };
+        let answer = inner.await;
+        watched.outcome = outcome(&answer);
+        answer
     }
 
     fn count_up(&self, bytes: &Bytes) {
@@ -171,61 +206,55 @@ impl Meter {
     fn count_down(&self, bytes: &Bytes) {
         self.bytes_down.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     }
+}
 
-    fn count_read<T>(&self, call: Call, answer: &Result<T, ReadError>) {
-        self.count(call, answer.as_ref().err().map_or(Outcome::Done, Outcome::of_read));
+/// A call under way; counted when dropped.
+struct Watched<'a> {
+    meter: &'a Meter,
+    call: Call,
+    outcome: Outcome,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        let counter = &self.meter.counts[self.call as usize][self.outcome as usize];
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 #[async_trait]
 impl Store for Meter {
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
-        let answer = self.inner.read_head(key, known).await;
-        let outcome = match &answer {
-            Ok(HeadRead::Unchanged) => Outcome::Unchanged,
-            Ok(HeadRead::Missing) => Outcome::Missing,
-            Ok(HeadRead::Found { bytes, .. }) => {
-                self.count_down(bytes);
-                Outcome::Done
-            }
-            Err(error) => Outcome::of_read(error),
-        };
-        self.count(Call::ReadHead, outcome);
+        let inner = self.inner.read_head(key, known);
+        let answer = self.watch(Call::ReadHead, inner, Outcome::of_head).await;
+        if let Ok(HeadRead::Found { bytes, .. }) = &answer {
+            self.count_down(bytes);
+        }
         answer
     }
 
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
         self.count_up(&bytes);
-        let answer = self.inner.create_head(key, bytes).await;
-        self.count(Call::CreateHead, Outcome::of_write(&answer));
-        answer
+        let inner = self.inner.create_head(key, bytes);
+        self.watch(Call::CreateHead, inner, Outcome::of_write).await
     }
 
     async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
         self.count_up(&bytes);
-        let answer = self.inner.replace_head(key, if_match, bytes).await;
-        self.count(Call::ReplaceHead, Outcome::of_write(&answer));
-        answer
+        let inner = self.inner.replace_head(key, if_match, bytes);
+        self.watch(Call::ReplaceHead, inner, Outcome::of_write).await
     }
 
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
         self.count_up(&bytes);
-        let answer = self.inner.put(key, bytes).await;
-        let outcome = match &answer {
-            Ok(()) => Outcome::Done,
-            Err(PutError::Occupied { .. }) => Outcome::Occupied,
-            Err(PutError::Store(error)) => Outcome::of_read(error),
-        };
-        self.count(Call::Put, outcome);
-        answer
+        self.watch(Call::Put, self.inner.put(key, bytes), Outcome::of_put).await
     }
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        let answer = self.inner.get(key).await;
+        let answer = self.watch(Call::Get, self.inner.get(key), Outcome::of_read).await;
         if let Ok(bytes) = &answer {
             self.count_down(bytes);
         }
-        self.count_read(Call::Get, &answer);
         answer
     }
 
@@ -235,20 +264,16 @@ impl Store for Meter {
         start_after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Listed>, ReadError> {
-        let answer = self.inner.list(prefix, start_after, limit).await;
-        self.count_read(Call::List, &answer);
-        answer
+        let inner = self.inner.list(prefix, start_after, limit);
+        self.watch(Call::List, inner, Outcome::of_read).await
     }
 
     async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
-        let answer = self.inner.list_folder(prefix).await;
-        self.count_read(Call::ListFolder, &answer);
-        answer
+        let inner = self.inner.list_folder(prefix);
+        self.watch(Call::ListFolder, inner, Outcome::of_read).await
     }
 
     async fn delete(&self, key: &str) -> Result<(), ReadError> {
-        let answer = self.inner.delete(key).await;
-        self.count_read(Call::Delete, &answer);
-        answer
+        self.watch(Call::Delete, self.inner.delete(key), Outcome::of_read).await
     }
 }

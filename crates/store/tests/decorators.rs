@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use headwater_core::id::Tag;
 use headwater_store::{
-    Applied, Call, Entropy, Fault, Faults, Gate, HeadRead, HeadWrite, Latency, Memory, Meter,
-    NoAnswerKind, Outcome, PutError, ReadError, Retry, RetryConfig, Rule, Store, TimedOut, Timeout,
-    TimeoutConfig,
+    Applied, Call, Entropy, Fault, Faults, Gate, HeadRead, HeadWrite, Latency, Layers,
+    LayersConfig, Memory, Meter, NoAnswerKind, Outcome, PutError, ReadError, Retry, RetryConfig,
+    Rule, Store, TimedOut, Timeout, TimeoutConfig,
 };
 use tokio::time::Instant;
 
@@ -125,7 +125,8 @@ async fn a_head_write_that_is_cut_off_has_no_answer() {
     faults.on_next(Call::ReplaceHead, Fault::HoldReply(gate));
     faults.on_next(Call::Get, Fault::Hang);
 
-    let answer = store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await;
+    let sending = store.replace_head(HEAD, &tag, Bytes::from_static(b"2"));
+    let answer = tokio::time::timeout(Duration::from_secs(3600), sending).await.unwrap();
 
     assert_eq!(no_answer(answer), NoAnswerKind::Other);
     let HeadRead::Found { bytes, .. } = store.read_head(HEAD, Some(&tag)).await.unwrap() else {
@@ -164,6 +165,25 @@ async fn a_meter_counts_by_call_and_outcome() {
     assert_eq!(now.count(Call::ReplaceHead, Outcome::Mismatch), 1);
     assert_eq!((now.calls(Call::Get), now.calls(Call::CreateHead), now.total()), (2, 0, 8));
     assert_eq!((now.bytes_up(), now.bytes_down()), (10, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_bounded_counted_and_repeated() {
+    let faults = faults();
+    let Layers { store, meter } =
+        Layers::around(faults.store(), LayersConfig::default(), Entropy::from_seed(1));
+    let tag = create(&*store).await;
+    faults.on_next(Call::ReadHead, Fault::Hang);
+    faults.on_next(Call::ReplaceHead, Fault::Hang);
+
+    assert_eq!(store.read_head(HEAD, Some(&tag)).await.unwrap(), HeadRead::Unchanged);
+    no_answer(store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await);
+
+    let now = meter.read();
+    assert_eq!(now.count(Call::ReadHead, Outcome::Abandoned), 1);
+    assert_eq!(now.count(Call::ReadHead, Outcome::Unchanged), 1);
+    assert_eq!(now.count(Call::ReplaceHead, Outcome::Abandoned), 1);
+    assert_eq!(now.calls(Call::ReplaceHead), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -73,11 +73,16 @@ impl Files {
         bytes: &[u8],
     ) -> Result<HeadWrite, CallError> {
         let path = self.root.join(key);
+        let is_other = || Ok(read(&path)?.is_none_or(|it| tag_of(&it) != *if_match));
+        // Most losers of a race are told here, before they write and sync.
+        if is_other()? {
+            return Ok(HeadWrite::Mismatch);
+        }
         // Written before the lock is taken, so that the others wait for one
         // rename and one sync only.
         let staged = self.staging()?.write(bytes)?;
         let _lock = self.lock(key)?;
-        if read(&path)?.is_none_or(|it| tag_of(&it) != *if_match) {
+        if is_other()? {
             return Ok(HeadWrite::Mismatch);
         }
         staged.persist(&path).map_err(|it| CallError::io("rename to", &path)(it.error))?;
