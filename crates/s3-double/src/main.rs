@@ -28,8 +28,9 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // One line on standard output, for whoever started it and reads no further.
+    eprintln!("bucket {}, key {ACCESS_KEY_ID}, secret {SECRET_ACCESS_KEY}", double.bucket());
     println!("{}", double.endpoint());
-    println!("bucket {}, key {ACCESS_KEY_ID}, secret {SECRET_ACCESS_KEY}", double.bucket());
     let ended = tokio::signal::ctrl_c().await;
     double.stop().await;
     if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
