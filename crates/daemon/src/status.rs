@@ -81,11 +81,12 @@ pub fn history_missing(name: &str, detail: &str) -> Status {
     refusal.say(format!("no history {name}: {detail}"))
 }
 
-/// `HISTORY_EXISTS`.
-pub fn history_exists(name: &str) -> Status {
+/// `HISTORY_EXISTS`: there is one of this name, or one that is being deleted
+/// still has it.
+pub fn history_exists(name: &str, detail: &str) -> Status {
     let mut refusal = Refusal::new(reason::HISTORY_EXISTS, Code::AlreadyExists);
-    refusal.details.set_resource_info("history", name, "", "it exists already");
-    refusal.say(format!("history {name} exists already"))
+    refusal.details.set_resource_info("history", name, "", shortened(detail));
+    refusal.say(format!("the name {name} is taken: {detail}"))
 }
 
 /// `HEAD_CONTENDED`: other writers kept winning.

@@ -9,7 +9,7 @@ fn all() -> Vec<Status> {
         field_invalid([FieldViolation::new("mutations", "at least one")]),
         operation_id_reused("op-1"),
         history_missing("a/b", "nothing has this name"),
-        history_exists("a/b"),
+        history_exists("a/b", "it exists"),
         head_contended(second),
         queue_full("the queue", "1,024 operations", second),
         head_too_large("a/b", "1 MiB", second),

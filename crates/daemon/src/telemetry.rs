@@ -72,3 +72,19 @@ fn filter() -> Result<EnvFilter, TelemetryError> {
     }
     Ok(EnvFilter::new(FILTER_DEFAULT))
 }
+
+/// An error with everything that it says about its causes, on one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // A transparent error repeats the text of its cause.
+        if !text.ends_with(&next) {
+            text += ": ";
+            text += &next;
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -174,8 +174,8 @@ impl Bucket {
         if n_covered == 0 {
             return built;
         }
-        let covered = &self.tail[..n_covered];
-        let receipt_pages = write_receipt_pages(&self.loader, staged, covered).await.unwrap();
+        let covered = receipts_of(&self.tail[..n_covered]);
+        let receipt_pages = write_receipt_pages(&self.loader, staged, &covered).await.unwrap();
         let publisher = self.publisher();
         let mut successor = Successor::of(&self.head, publisher);
         let (snapshot, based_on) = (built.snapshot.clone(), built.based_on.clone());
@@ -188,4 +188,11 @@ impl Bucket {
 
 fn publisher(nonce: u8) -> Publisher {
     Publisher { id: "test".into(), nonce: Nonce::from_bytes([nonce; 16]) }
+}
+
+/// The receipts that changes carry, in order.
+pub(crate) fn receipts_of(
+    changes: &[crate::LoadedChange],
+) -> Vec<headwater_core::receipt::Receipt> {
+    changes.iter().flat_map(|it| it.change.receipts(it.version)).collect()
 }

@@ -96,7 +96,10 @@ async fn chunks_are_cut_as_if_there_had_been_no_old_ones() {
     let mut bucket = filled(2_000).await;
     let changes = [
         puts([0], "a longer value than before"),
-        puts([1_999, 2_000, 2_001], "at the end"),
+        // After the last chunk, which ended for want of entries.
+        puts([2_000], "appended"),
+        puts([2_001], "appended"),
+        puts([1_999, 2_002, 2_003], "at the end"),
         (100..110).map(|it| delete(text(it))).collect(),
         vec![delete_range(&text(500), &text(700))],
         vec![delete_range("", &text(50)), put("aaa", "before all")],

@@ -106,3 +106,75 @@ pub(crate) fn encode(entries: &[ChunkEntry]) -> (Bytes, usize) {
     };
     (bytes.into(), block.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use headwater_core::head::ObjectRef;
+    use headwater_core::keys::ObjectKind;
+    use headwater_core::operation::Key;
+    use headwater_core::version::{Revision, StateVersion};
+
+    use super::*;
+
+    fn entry(key: &'static str, version: u64) -> ChunkEntry {
+        ChunkEntry {
+            key: Key::new(key).unwrap(),
+            version: StateVersion::new(version),
+            value: vec![b'v'; 500].into(),
+        }
+    }
+
+    fn chunk() -> (Bytes, ChunkRef) {
+        let entries = [entry("a", 3), entry("b", 5), entry("c", 4)];
+        let (bytes, block_len) = encode(&entries);
+        let object = ObjectRef::to_content(ObjectKind::Chunk, Revision::FIRST, &bytes);
+        let [first, _, last] = entries.map(|it| it.key);
+        let newest = StateVersion::new(5);
+        let block_len = u32::try_from(block_len).unwrap();
+        (bytes, ChunkRef { object, first, last, count: 3, block_len, newest })
+    }
+
+    #[test]
+    fn a_chunk_is_compressed_where_that_helps() {
+        let (bytes, chunk) = chunk();
+        assert!(bytes.len() < 200);
+        assert_eq!(Chunk::decode(&bytes, &chunk).unwrap().entries().len(), 3);
+
+        let noise = blake3::hash(b"noise").as_bytes().to_vec();
+        let (bytes, block_len) = encode(&[ChunkEntry { value: noise.into(), ..entry("a", 1) }]);
+        assert_eq!(bytes.len(), 9 + block_len);
+    }
+
+    #[test]
+    fn a_chunk_that_differs_from_its_index_entry_is_refused() {
+        let (bytes, chunk) = chunk();
+        let key = |it: &'static str| Key::new(it).unwrap();
+        let others = [
+            ("count of entries", ChunkRef { count: 2, ..chunk.clone() }),
+            ("first and last key", ChunkRef { first: key("0"), ..chunk.clone() }),
+            ("first and last key", ChunkRef { last: key("d"), ..chunk.clone() }),
+            ("newest version", ChunkRef { newest: StateVersion::new(4), ..chunk.clone() }),
+            ("newest version", ChunkRef { newest: StateVersion::new(6), ..chunk.clone() }),
+            ("length of the block", ChunkRef { block_len: 9, ..chunk.clone() }),
+        ];
+        for (fact, other) in others {
+            let error = Chunk::decode(&bytes, &other).unwrap_err();
+            assert!(matches!(error, ChunkError::Contradicts(it) if it == fact), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_is_as_long_as_it_says_or_refused() {
+        let (bytes, chunk) = chunk();
+        let envelope = decode_envelope(&bytes).unwrap();
+        for block_len in [envelope.block_len - 1, envelope.block_len + 1] {
+            let bytes = encode_envelope(Codec::Zstd, block_len, &envelope.payload).into();
+            let block_len = u32::try_from(block_len).unwrap();
+            let error = Chunk::decode(&bytes, &ChunkRef { block_len, ..chunk.clone() });
+            assert!(matches!(error, Err(ChunkError::Contradicts(_))), "{error:?}");
+        }
+        let bytes = encode_envelope(Codec::Zstd, 100, b"not a frame").into();
+        let error = Chunk::decode(&bytes, &ChunkRef { block_len: 100, ..chunk });
+        assert!(matches!(error, Err(ChunkError::Contradicts("compressed block"))));
+    }
+}

@@ -156,6 +156,23 @@ async fn the_newest_change_of_a_range_reads_three_chunks_at_most() {
 }
 
 #[tokio::test]
+async fn chunks_that_are_too_old_to_matter_are_not_read() {
+    let mut bucket = filled().await;
+    bucket.commit(vec![put(text(99), "new")]).await;
+    bucket.compact().await;
+    let view = bucket.cold_view().await;
+    bucket.faults.clear_log();
+
+    let old = range(&text(7), &text(50));
+    assert_eq!(view.newest_change(&old, StateVersion::new(1)).await.unwrap(), None);
+    assert_eq!(fetched(&bucket, ""), 0);
+
+    let newest = view.newest_change(&range("", ""), StateVersion::new(1)).await.unwrap();
+    assert_eq!(newest, Some((key(text(99)), StateVersion::new(2))));
+    assert_eq!(fetched(&bucket, "chunks/"), 1);
+}
+
+#[tokio::test]
 async fn a_short_page_reads_what_it_needs() {
     let mut bucket = filled().await;
     bucket.commit(vec![put("a", "1"), put("b", "1"), delete_range(&text(0), &text(90))]).await;
@@ -297,7 +314,12 @@ async fn receipt_pages_are_bounded_and_hold_whole_versions() {
         .map(|(it, v)| change(v, it))
         .collect();
 
-    let pages = crate::write_receipt_pages(&bucket.loader, bucket.head.revision, &run).await;
+    let pages = crate::write_receipt_pages(
+        &bucket.loader,
+        bucket.head.revision,
+        &crate::bucket::receipts_of(&run),
+    )
+    .await;
 
     let pages: Vec<_> = pages.unwrap().iter().map(|it| (it.from.get(), it.to.get())).collect();
     assert_eq!(pages, [(1, 2), (3, 3), (4, 4), (5, 5)]);

@@ -1,1 +1,116 @@
-//! Being written.
+//! The writer: accepts operations over gRPC and publishes them.
+//!
+//! ```text
+//! gRPC -> request -> driver (one task a history) -> answer -> gRPC
+//!         checks     carries out the effects of
+//!                    headwater_core::publish
+//! ```
+//!
+//! In here: the services, the task that drives one history's publisher, the
+//! histories that are open, creating and deleting histories, and maintenance.
+//! Not in here: any decision about what may be published or answered; those are
+//! [`headwater_core::publish`]'s.
+//!
+//! # Architecture invariants
+//!
+//! - One task a history and process publishes; any number of processes may.
+//! - Every question is answered by its deadline, whatever the store does.
+//! - Maintenance is off the path of a commit: it prepares beside it, and what
+//!   it prepared rides on an ordinary publication or goes when nothing waits.
+
+pub mod config;
+
+mod answer;
+mod driver;
+mod histories;
+mod history_service;
+mod lifecycle;
+mod notify;
+mod request;
+mod submit_stream;
+mod write_service;
+
+use std::sync::Arc;
+
+use headwater_core::id::HistoryName;
+use headwater_proto::v1::history_service_server::HistoryServiceServer;
+use headwater_proto::v1::write_service_server::WriteServiceServer;
+use headwater_store::{Entropy, Store};
+use tokio::sync::broadcast;
+
+pub use self::config::{ConfigError, WriterConfig};
+pub use self::driver::{AskError, Question, Told};
+pub use self::histories::HeadNotice;
+use self::histories::Histories;
+use self::history_service::HistoryRpc;
+use self::write_service::WriteRpc;
+
+/// A writer in this process. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    histories: Arc<Histories>,
+}
+
+/// Starts a writer over `store`. Nothing is read or written until somebody
+/// asks for it.
+///
+/// `store` must not repeat head writes; reads and immutable writes are expected
+/// to be repeated below it.
+///
+/// # Errors
+///
+/// [`ConfigError`] names the setting that cannot be.
+pub fn start(
+    store: Arc<dyn Store>,
+    config: WriterConfig,
+    entropy: Entropy,
+) -> Result<Writer, ConfigError> {
+    config.validate()?;
+    Ok(Writer { histories: Histories::new(store, config, entropy) })
+}
+
+impl Writer {
+    /// The write service.
+    pub fn write_service(
+        &self,
+    ) -> WriteServiceServer<impl headwater_proto::v1::write_service_server::WriteService + use<>>
+    {
+        WriteServiceServer::new(WriteRpc::new(Arc::clone(&self.histories)))
+            .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// The history service.
+    pub fn history_service(
+        &self,
+    ) -> HistoryServiceServer<
+        impl headwater_proto::v1::history_service_server::HistoryService + use<>,
+    > {
+        HistoryServiceServer::new(HistoryRpc::new(Arc::clone(&self.histories)))
+            .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Heads that this process publishes or sees, as they come. A slow receiver
+    /// misses some, which changes no answer.
+    pub fn notices(&self) -> broadcast::Receiver<HeadNotice> {
+        self.histories.notices()
+    }
+
+    /// Asks without gRPC: for programs that run the writer in their process.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`]; nothing was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may be applied all the same; the same operation id finds
+    /// out.
+    pub async fn ask(&self, history: &HistoryName, question: Question) -> Result<Told, AskError> {
+        self.histories.ask(history, question).await
+    }
+
+    /// Stops taking questions, answers those that wait, and ends every task.
+    pub async fn shutdown(&self) {
+        self.histories.shutdown().await;
+    }
+}

@@ -1153,13 +1153,18 @@ pub struct GetOperationRequest {
     pub history: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub operation_id: ::prost::alloc::string::String,
-    /// Client-kept: the version that was sent with the operation. Absent: the
-    /// request record is looked up.
+    /// Client-kept: the version that was sent with the operation. Absent: 0, unless
+    /// there is a request record.
     #[prost(uint64, optional, tag = "3")]
     pub issued_from_version: ::core::option::Option<u64>,
     /// See SubmitRequest.history_id.
     #[prost(string, tag = "4")]
     pub history_id: ::prost::alloc::string::String,
+    /// The operation was only ever submitted service-kept. Where there is no
+    /// request record, it then was never published, and the answer is certain
+    /// however old the operation is.
+    #[prost(bool, tag = "5")]
+    pub service_kept: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetOperationResponse {

@@ -55,8 +55,8 @@ pub async fn write_segment(
     Ok(RunRef { from, to, object })
 }
 
-/// Writes the receipts of a run of consecutive changes as pages of about 1 MiB,
-/// in order of versions. One page at a time is in memory beside the changes.
+/// Writes the receipts of a run of consecutive versions, in order, as pages of
+/// about 1 MiB. None for none. One page at a time is in memory beside them.
 ///
 /// # Errors
 ///
@@ -64,22 +64,28 @@ pub async fn write_segment(
 ///
 /// # Panics
 ///
-/// When there is no change, or one is missing between two others.
+/// When a version is missing between two others.
 pub async fn write_receipt_pages(
     loader: &Loader,
     staged: Revision,
-    changes: &[LoadedChange],
+    receipts: &[Receipt],
 ) -> Result<Vec<RunRef>, PutError> {
-    let _ = run_of(changes);
+    let versions: Vec<&[Receipt]> =
+        receipts.chunk_by(|a, b| a.accepted_at == b.accepted_at).collect();
+    let has_gap = versions.windows(2).any(|it| {
+        let [before, after] = it else { return false };
+        let next = before.first().map(|it| it.accepted_at.next());
+        next != after.first().map(|it| it.accepted_at)
+    });
+    assert!(!has_gap, "every version has receipts, and they are in order");
     let mut pages = Vec::new();
     let mut page = PageInMaking::default();
-    for change in changes {
-        let receipts: Vec<Receipt> = change.change.receipts(change.version).collect();
+    for receipts in versions {
         let size_bytes = receipts.iter().map(Receipt::size_bytes).sum::<u64>();
         if !page.receipts.is_empty() && PAGE_BYTES_MAX < page.size_bytes + size_bytes {
             pages.extend(std::mem::take(&mut page).write(loader, staged).await?);
         }
-        page.receipts.extend(receipts);
+        page.receipts.extend_from_slice(receipts);
         page.size_bytes += size_bytes;
     }
     pages.extend(page.write(loader, staged).await?);

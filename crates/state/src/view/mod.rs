@@ -242,6 +242,13 @@ impl View {
         Self(Arc::new(Inner { version, base: Arc::clone(&self.0.base), overlay, chain }))
     }
 
+    /// The same version over the snapshot that `other` is over, as
+    /// [`Self::rebase`]: for the views that were made while another one was
+    /// moved to a newer snapshot.
+    pub fn rebase_onto(&self, other: &Self) -> Option<Self> {
+        self.rebase(Arc::clone(&other.0.base))
+    }
+
     /// The same version over a newer snapshot. `None` when the snapshot is of
     /// another history, of a version outside this view's tail, or its chain is
     /// not the one that was followed.

@@ -1,0 +1,203 @@
+//! The writer's settings.
+
+use std::time::Duration;
+
+use headwater_core::head::HeadLimits;
+use headwater_core::publish::Settings;
+use headwater_core::receipt::Window;
+use serde::Deserialize;
+
+/// Settings of a writer. The defaults suit a process with 256 MiB of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, default)]
+pub struct WriterConfig {
+    /// Names this process in heads: 1 to 48 of `[A-Za-z0-9._-]`. Empty: drawn
+    /// at start.
+    #[arg(long, default_value = "", env = "HEADWATER_PUBLISHER_ID")]
+    pub publisher_id: String,
+    /// Operations of one history that may wait for their outcome. Past it,
+    /// `QUEUE_FULL`. 16,384 is 0.8 s at 20,000 operations a second.
+    #[arg(long, default_value_t = 16_384)]
+    pub queue_operations_max: usize,
+    /// Bytes of operations of one history that may wait for their outcome.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub queue_bytes_max: usize,
+    /// Operations in one batch, which becomes one state version.
+    #[arg(long, default_value_t = 4_096)]
+    pub batch_operations_max: usize,
+    /// Bytes of operations in one batch. 4 MiB upload in about 60 ms.
+    #[arg(long, default_value_t = 4 << 20)]
+    pub batch_bytes_max: usize,
+    /// A change entry up to this size travels in the head and costs no upload
+    /// of its own.
+    #[arg(long, default_value_t = 4_096)]
+    pub inline_bytes_max: usize,
+    /// Batches decided and staged ahead, the ones in flight included.
+    #[arg(long, default_value_t = 4)]
+    pub batches_ahead_max: usize,
+    /// State versions whose receipts are kept, the newest included: how long a
+    /// retry is answered for certain. 65,536 are 22 minutes at 50 versions a
+    /// second.
+    #[arg(long, default_value_t = 65_536)]
+    pub receipt_versions_max: u64,
+    /// Bytes of receipts kept, at about 90 for each operation; the newest
+    /// version's stay whatever they take.
+    #[arg(long, default_value_t = 32 << 20)]
+    pub receipt_bytes_max: u64,
+    /// Past this size of the head, older changes move to segments.
+    #[arg(long, default_value_t = 64 << 10)]
+    pub head_soft_bytes: usize,
+    /// Past this size of the head, operations are refused until maintenance has
+    /// made room.
+    #[arg(long, default_value_t = 1 << 20)]
+    pub head_hard_bytes: usize,
+    /// Changes that the head names one by one before they move to a segment.
+    #[arg(long, default_value_t = 128)]
+    pub fold_changes: usize,
+    /// Bytes of the tail past which a snapshot is made.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub compact_tail_bytes: u64,
+    /// Versions in the tail past which a snapshot is made.
+    #[arg(long, default_value_t = 4_096)]
+    pub compact_tail_versions: u64,
+    /// Versions that a snapshot stays behind the newest, unless nothing is
+    /// accepted for a minute: `unchanged since` is answered for certain that
+    /// far back.
+    #[arg(long, default_value_t = 256)]
+    pub compact_keep_versions: u64,
+    /// Longest time for one operation, in milliseconds, where the caller names
+    /// none or a longer one.
+    #[arg(long, default_value_t = 30_000)]
+    pub operation_timeout_ms: u64,
+    /// A history without questions for this long is closed, in milliseconds.
+    #[arg(long, default_value_t = 600_000)]
+    pub history_idle_ms: u64,
+    /// Histories open at a time.
+    #[arg(long, default_value_t = 1_000)]
+    pub histories_max: usize,
+    /// Decompressed chunks kept in memory for preconditions, in bytes.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub chunk_cache_bytes: u64,
+}
+
+impl Default for WriterConfig {
+    fn default() -> Self {
+        Self {
+            publisher_id: String::new(),
+            queue_operations_max: 16_384,
+            queue_bytes_max: 64 << 20,
+            batch_operations_max: 4_096,
+            batch_bytes_max: 4 << 20,
+            inline_bytes_max: 4_096,
+            batches_ahead_max: 4,
+            receipt_versions_max: 65_536,
+            receipt_bytes_max: 32 << 20,
+            head_soft_bytes: 64 << 10,
+            head_hard_bytes: 1 << 20,
+            fold_changes: 128,
+            compact_tail_bytes: 64 << 20,
+            compact_tail_versions: 4_096,
+            compact_keep_versions: 256,
+            operation_timeout_ms: 30_000,
+            history_idle_ms: 600_000,
+            histories_max: 1_000,
+            chunk_cache_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A setting that the writer refuses to start with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("writer setting `{field}` is {value}, it must be {rule}")]
+pub struct ConfigError {
+    /// The setting.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+}
+
+impl WriterConfig {
+    /// Checks the settings, by themselves and against each other.
+    ///
+    /// # Errors
+    ///
+    /// The first [`ConfigError`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b'-');
+        let id = &self.publisher_id;
+        if 48 < id.len() || !id.bytes().all(is_plain) {
+            let rule = "up to 48 of [A-Za-z0-9._-]";
+            return Err(ConfigError { field: "publisher_id", value: id.clone(), rule });
+        }
+        let counts = [
+            ("queue_operations_max", self.queue_operations_max as u64),
+            ("queue_bytes_max", self.queue_bytes_max as u64),
+            ("batch_operations_max", self.batch_operations_max as u64),
+            ("batch_bytes_max", self.batch_bytes_max as u64),
+            ("batches_ahead_max", self.batches_ahead_max as u64),
+            ("receipt_versions_max", self.receipt_versions_max),
+            ("fold_changes", self.fold_changes as u64),
+            ("compact_tail_versions", self.compact_tail_versions),
+            ("operation_timeout_ms", self.operation_timeout_ms),
+            ("histories_max", self.histories_max as u64),
+        ];
+        if let Some((field, value)) = counts.into_iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError { field, value: value.to_string(), rule: "at least 1" });
+        }
+        let value = self.head_hard_bytes.to_string();
+        if self.head_hard_bytes < 2 * self.head_soft_bytes {
+            let rule = "at least twice `head_soft_bytes`";
+            return Err(ConfigError { field: "head_hard_bytes", value, rule });
+        }
+        Ok(())
+    }
+
+    /// The part that the protocol core takes.
+    pub(crate) fn settings(&self, publisher_id: String) -> Settings {
+        Settings {
+            publisher_id,
+            batch_operations_max: self.batch_operations_max,
+            batch_bytes_max: self.batch_bytes_max,
+            inline_bytes_max: self.inline_bytes_max,
+            batches_ahead_max: self.batches_ahead_max,
+            window: Window {
+                versions_max: self.receipt_versions_max,
+                bytes_max: self.receipt_bytes_max,
+            },
+            head: HeadLimits { soft_bytes: self.head_soft_bytes, hard_bytes: self.head_hard_bytes },
+        }
+    }
+
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        Duration::from_millis(self.operation_timeout_ms)
+    }
+
+    pub(crate) fn history_idle(&self) -> Duration {
+        Duration::from_millis(self.history_idle_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_hold() {
+        WriterConfig::default().validate().unwrap();
+    }
+
+    #[test]
+    fn zero_is_refused_by_name() {
+        let config = WriterConfig { batch_operations_max: 0, ..WriterConfig::default() };
+        let error = config.validate().unwrap_err().to_string();
+        assert_eq!(error, "writer setting `batch_operations_max` is 0, it must be at least 1");
+    }
+
+    #[test]
+    fn a_hard_limit_below_the_soft_one_is_refused() {
+        let config = WriterConfig { head_hard_bytes: 1_000, ..WriterConfig::default() };
+        assert_eq!(config.validate().unwrap_err().field, "head_hard_bytes");
+    }
+}

@@ -1,0 +1,196 @@
+//! Carrying out what the publisher wants done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use headwater_core::format;
+use headwater_core::id::{HistoryName, Tag};
+use headwater_core::operation::RequestRecord;
+use headwater_core::publish::{
+    BatchId, Effect, Event, FoundRecord, PublishReply, StagedChange, Ticket, Trouble,
+};
+use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
+use tokio::time::{Instant, sleep};
+
+use super::read::{backoff_bound, read, read_trouble, state_trouble};
+use super::{Done, Driver, Told};
+
+/// Request records of one batch written at a time.
+const RECORDS_AT_ONCE: usize = 32;
+
+impl Driver {
+    pub(super) fn carry_out_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::ReadHead { known, failures } => self.read_head(known, failures),
+            Effect::FindFacts { batch, needs, failures } => {
+                let Some(view) = self.newest_view() else {
+                    panic!("facts are looked up after a head was read")
+                };
+                let (pause, key) = (self.pause(failures), self.parts.history.head_key());
+                self.begin(async move {
+                    sleep(pause).await;
+                    Done::Event(match view.facts(&needs).await {
+                        Ok(facts) => Event::FactsFound { batch, facts },
+                        Err(error) => {
+                            let trouble = state_trouble(&key, &error);
+                            tracing::warn!(%error, "facts could not be looked up");
+                            Event::FactsFailed { batch, trouble }
+                        }
+                    })
+                });
+            }
+            Effect::Decided { batch, version, change, hash, .. } => {
+                if let Some(view) = self.newest_view() {
+                    let view = view.apply(&change, hash);
+                    assert_eq!(view.version(), version, "batches are decided in order");
+                    self.predicted.push_back((batch, view));
+                }
+            }
+            Effect::Stage { batch, change, records, failures } => {
+                let pause = self.pause(failures);
+                let (store, history) = (Arc::clone(&self.parts.store), self.parts.history.clone());
+                self.begin(async move {
+                    sleep(pause).await;
+                    Done::Event(stage(&*store, &history, batch, change, records).await)
+                });
+            }
+            Effect::Publish { if_match, bytes } => self.publish(if_match, bytes),
+            Effect::Advanced { observed, batches } => self.on_advanced(&observed, &batches),
+            Effect::RolledBack { from } => {
+                if let Some(at) = self.predicted.iter().position(|(id, _)| from <= *id) {
+                    self.predicted.truncate(at);
+                }
+            }
+            Effect::Maintained { maintenance, is_applied } => {
+                self.on_maintained(&maintenance, is_applied);
+            }
+            Effect::Answer { ticket, answer } => {
+                let history_id = self.publisher.observed().map(|it| it.head.history_id);
+                self.waiting.answer(ticket, Told { answer, history_id });
+            }
+        }
+    }
+
+    fn read_head(&mut self, known: Option<Tag>, failures: u32) {
+        let pause = self.pause(failures);
+        let store = Arc::clone(&self.parts.store);
+        let loader = self.parts.loader.clone();
+        let confirmed = self.confirmed.clone();
+        self.begin(async move {
+            sleep(pause).await;
+            Done::Read(Box::new(read(store, loader, known, confirmed).await))
+        });
+    }
+
+    fn publish(&mut self, if_match: Tag, bytes: Bytes) {
+        self.attempt_began = Some(Instant::now());
+        let store = Arc::clone(&self.parts.store);
+        let key = self.parts.history.head_key();
+        let hold = self.hold_until.take().filter(|it| Instant::now() < *it);
+        self.begin(async move {
+            super::until_if(hold).await;
+            let reply = store.replace_head(&key, &if_match, bytes).await;
+            Done::Published(reply)
+        });
+    }
+
+    pub(super) fn on_reply(&mut self, reply: HeadWrite) -> Event {
+        Event::Published(match reply {
+            HeadWrite::Replaced { tag } => PublishReply::Replaced { tag },
+            HeadWrite::Mismatch => PublishReply::Mismatch,
+            HeadWrite::NoAnswer(no_answer) => {
+                let pause = match no_answer.kind {
+                    // It names no time: at least one attempt's.
+                    NoAnswerKind::Throttled => no_answer.retry_after.unwrap_or(self.attempt),
+                    NoAnswerKind::Conflict | NoAnswerKind::Denied | NoAnswerKind::Other => {
+                        no_answer.retry_after.unwrap_or_default()
+                    }
+                };
+                self.hold_until = Some(Instant::now() + pause.min(HOLD_MAX));
+                tracing::debug!(error = %no_answer, cause = %no_answer.cause, "no answer");
+                PublishReply::NoAnswer
+            }
+        })
+    }
+
+    /// Jittered, so that writers that collided do not meet again.
+    fn pause(&self, failures: u32) -> Duration {
+        self.parts.entropy.jitter(backoff_bound(self.attempt, failures))
+    }
+}
+
+/// Longest time that the store is left alone because it asked for it. Callers
+/// have deadlines; a store that wants minutes is down.
+const HOLD_MAX: Duration = Duration::from_secs(5);
+
+async fn stage(
+    store: &dyn Store,
+    history: &HistoryName,
+    batch: BatchId,
+    change: Option<StagedChange>,
+    records: Vec<(Ticket, RequestRecord)>,
+) -> Event {
+    let upload = async {
+        let Some(change) = change else { return Ok(()) };
+        store.put(&history.object_key(&change.object.key), change.bytes).await
+    };
+    let records = stream::iter(records)
+        .map(|(ticket, record)| put_record(store, history, ticket, record))
+        .buffer_unordered(RECORDS_AT_ONCE)
+        .try_filter_map(async |found| Ok(found))
+        .try_collect::<Vec<FoundRecord>>();
+    let uploaded = async { upload.await.map_err(|error| put_trouble(&error)) };
+    match futures::try_join!(uploaded, records) {
+        Ok(((), records)) => Event::Staged { batch, records },
+        Err(trouble) => {
+            tracing::warn!(error = %trouble, "a batch could not be staged");
+            Event::StageFailed { batch, trouble }
+        }
+    }
+}
+
+/// Creates a request record; the one that is there already otherwise.
+async fn put_record(
+    store: &dyn Store,
+    history: &HistoryName,
+    ticket: Ticket,
+    record: RequestRecord,
+) -> Result<Option<FoundRecord>, Trouble> {
+    let key = history.request_key(record.history_id, &record.operation_id);
+    let bytes = Bytes::from(format::record::encode(&record));
+    match store.put(&key, bytes).await {
+        Ok(()) => return Ok(None),
+        Err(PutError::Occupied { .. }) => (),
+        Err(error) => return Err(put_trouble(&error)),
+    }
+    let bytes = store.get(&key).await.map_err(|error| read_trouble(&error))?;
+    let found = format::record::decode(&bytes).map_err(|error| record_trouble(&key, error))?;
+    if found.operation_id != record.operation_id || found.history_id != record.history_id {
+        let what = "the record is of another operation".to_owned();
+        return Err(Trouble::BadData { key, what });
+    }
+    Ok(Some(FoundRecord {
+        ticket,
+        request_hash: found.request_hash,
+        issued_from: found.issued_from,
+    }))
+}
+
+pub(crate) fn record_trouble(key: &str, error: format::DecodeError) -> Trouble {
+    let key = key.to_owned();
+    match error {
+        format::DecodeError::Malformed { .. } => Trouble::BadData { key, what: error.to_string() },
+        format::DecodeError::TooNew { found } => Trouble::TooNew { key, format: found.into() },
+    }
+}
+
+pub(crate) fn put_trouble(error: &PutError) -> Trouble {
+    match error {
+        PutError::Store(error) => read_trouble(error),
+        PutError::Occupied { key } => {
+            Trouble::BadData { key: key.clone(), what: "the key holds other bytes".to_owned() }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The task that drives one history's publisher.
+//!
+//! ```text
+//! commands ---+                     +--> store calls, facts --+
+//!             +--> Publisher::on ---+                         +--> events
+//! deadlines --+                     +--> answers              |
+//!      ^------------------------------------------------------+
+//! ```
+//!
+//! The task owns everything: the publisher, the state at the published head,
+//! the states predicted for batches on their way, and the work under way. What
+//! it awaits is polled inside it, so that no store call outlives it and nothing
+//! is shared.
+
+mod effects;
+mod read;
+mod upkeep;
+mod waiting;
+
+pub(crate) use self::effects::{put_trouble, record_trouble};
+pub(crate) use self::read::{decode as decode_head, read_trouble};
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use headwater_core::decide::Ask;
+use headwater_core::follow::Position;
+use headwater_core::format;
+use headwater_core::head::ObservedHead;
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::publish::{Answer, BatchId, Control, Effect, Event, Publisher, Ticket};
+use headwater_state::{Loader, View};
+use headwater_store::{Entropy, HeadWrite, Store};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+use tracing::Instrument as _;
+
+use self::read::Read;
+use self::upkeep::{Prepared, Upkeep};
+use self::waiting::{Waiter, Waiting};
+use crate::config::WriterConfig;
+use crate::histories::HeadNotice;
+
+/// Commands taken from the queue at once. They share a batch.
+const COMMANDS_AT_ONCE: usize = 1_024;
+
+/// How long a driver that has found no history waits for another question.
+const IDLE_WITHOUT_HEAD: Duration = Duration::from_secs(1);
+
+/// What a driver is asked.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// About an operation.
+    Ask(Ask),
+    /// To change the head in another way.
+    Control(Control),
+}
+
+/// An answer, and what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The answer.
+    pub answer: Answer,
+    /// The history that it is about; none where no head could be read.
+    pub history_id: Option<HistoryId>,
+}
+
+impl Question {
+    /// What it takes of the queue, in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        match self {
+            Self::Ask(Ask::Submit(operation)) => format::request::encoded_len(&operation.request),
+            Self::Ask(Ask::LookUp(_)) | Self::Control(_) => 0,
+        }
+    }
+}
+
+/// Why a question was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Too much waits already.
+    #[error("{what} of the history wait for their outcome already: the limit is {limit}")]
+    QueueFull {
+        /// `operations` or `bytes of operations`.
+        what: &'static str,
+        /// How many may wait.
+        limit: usize,
+    },
+    /// More histories are open than the process may have.
+    #[error("{limit} histories are open already")]
+    TooManyHistories {
+        /// How many may be open.
+        limit: usize,
+    },
+    /// The process is stopping.
+    #[error("the writer is shutting down")]
+    ShuttingDown,
+    /// The task ended without an answer: a defect, or a stop that ran out of
+    /// time. The operation may have been applied.
+    #[error("the publisher of the history ended without an answer")]
+    Lost,
+}
+
+/// A question on its way to a driver.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) question: Question,
+    pub(crate) deadline: Instant,
+    pub(crate) reply: oneshot::Sender<Told>,
+    /// What it takes of the queue's limits, until it is answered.
+    pub(crate) permits: [OwnedSemaphorePermit; 2],
+}
+
+/// What a driver is made of.
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) history: HistoryName,
+    pub(crate) loader: Loader,
+    pub(crate) config: Arc<WriterConfig>,
+    pub(crate) publisher_id: String,
+    pub(crate) entropy: Entropy,
+    pub(crate) notices: broadcast::Sender<HeadNotice>,
+}
+
+/// The state at a head that is published.
+#[derive(Clone, Debug)]
+struct Confirmed {
+    view: View,
+    position: Position,
+}
+
+/// What a piece of work under way ends with.
+enum Done {
+    Event(Event),
+    Read(Box<Read>),
+    Published(HeadWrite),
+    Rebased(Option<Box<View>>),
+    Prepared(Prepared),
+}
+
+pub(crate) struct Driver {
+    parts: Parts,
+    publisher: Publisher,
+    waiting: Waiting,
+    /// Kept when the publisher forgets its head: a history that went back is
+    /// refused until the process is started again.
+    confirmed: Option<Confirmed>,
+    predicted: VecDeque<(BatchId, View)>,
+    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    upkeep: Upkeep,
+    /// How long one attempt takes, for back-off.
+    attempt: Duration,
+    attempt_began: Option<Instant>,
+    /// The store asked to be left alone until then.
+    hold_until: Option<Instant>,
+    next_ticket: u64,
+}
+
+impl Driver {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let mut seed = [0; 32];
+        seed[..16].copy_from_slice(&parts.entropy.bytes16());
+        seed[16..].copy_from_slice(&parts.entropy.bytes16());
+        let settings = parts.config.settings(parts.publisher_id.clone());
+        Self {
+            publisher: Publisher::new(settings, seed),
+            parts,
+            waiting: Waiting::default(),
+            confirmed: None,
+            predicted: VecDeque::new(),
+            work: FuturesUnordered::new(),
+            upkeep: Upkeep::default(),
+            attempt: Duration::from_millis(20),
+            attempt_began: None,
+            hold_until: None,
+            next_ticket: 0,
+        }
+    }
+
+    /// Runs until `commands` is closed and everything is answered, or until
+    /// nothing has happened for long enough and `may_end` agrees.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut may_end: impl FnMut() -> bool,
+    ) {
+        let span = tracing::info_span!("history", name = %self.parts.history);
+        async {
+            let mut is_open = true;
+            let mut taken = Vec::new();
+            let mut last_used = Instant::now();
+            while is_open || !self.waiting.is_empty() {
+                let idle_at = last_used + self.idle_time();
+                let deadline = self.waiting.next_deadline();
+                let upkeep_at = self.upkeep.wake_at();
+                tokio::select! {
+                    biased;
+                    Some(done) = self.work.next(), if !self.work.is_empty() => self.on_done(done),
+                    () = until(deadline) => self.on_deadline(),
+                    n = commands.recv_many(&mut taken, COMMANDS_AT_ONCE), if is_open => {
+                        is_open = n != 0;
+                        last_used = Instant::now();
+                        self.on_commands(&mut taken);
+                    }
+                    () = until(upkeep_at) => self.begin_upkeep(),
+                    () = sleep_until(idle_at), if is_open && self.is_idle() => {
+                        // From here on a new driver takes what comes; what is
+                        // in the queue already is still answered here.
+                        if may_end() {
+                            commands.close();
+                        }
+                        last_used = Instant::now();
+                    }
+                }
+            }
+        }
+        .instrument(span)
+        .await;
+    }
+
+    /// A name without a history is let go of at once: it costs a caller nothing
+    /// to make them up.
+    fn idle_time(&self) -> Duration {
+        let idle = self.parts.config.history_idle();
+        if self.publisher.observed().is_some() { idle } else { idle.min(IDLE_WITHOUT_HEAD) }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.publisher.is_idle() && self.waiting.is_empty() && self.work.is_empty()
+    }
+
+    fn on_commands(&mut self, taken: &mut Vec<Command>) {
+        let mut events = Vec::with_capacity(taken.len());
+        for command in taken.drain(..) {
+            let ticket = Ticket(self.next_ticket);
+            self.next_ticket += 1;
+            events.push(match command.question {
+                Question::Ask(ask) => Event::Asked { ticket, ask },
+                Question::Control(control) => Event::Controlled { ticket, control },
+            });
+            let Command { deadline, reply, permits, .. } = command;
+            self.waiting.add(ticket, deadline, Waiter { reply, _permits: permits });
+        }
+        let effects = self.publisher.on_all(events);
+        self.carry_out(effects);
+    }
+
+    fn on_deadline(&mut self) {
+        let expired = self.waiting.expired(Instant::now());
+        let events: Vec<_> = expired.into_iter().map(|ticket| Event::Expired { ticket }).collect();
+        let effects = self.publisher.on_all(events);
+        self.carry_out(effects);
+    }
+
+    fn on_done(&mut self, done: Done) {
+        let event = match done {
+            Done::Event(event) => event,
+            Done::Read(read) => {
+                if let Some(confirmed) = read.confirmed {
+                    self.confirmed = confirmed;
+                }
+                Event::HeadRead(read.outcome)
+            }
+            Done::Published(reply) => {
+                if let Some(began) = self.attempt_began.take() {
+                    // Smoothed, so that one slow call does not set the pace.
+                    self.attempt = (self.attempt * 7 + began.elapsed()) / 8;
+                }
+                self.on_reply(reply)
+            }
+            Done::Rebased(view) => {
+                self.on_rebased(view);
+                return;
+            }
+            Done::Prepared(prepared) => {
+                self.on_prepared(prepared);
+                return;
+            }
+        };
+        let is_read = matches!(event, Event::HeadRead(_));
+        let effects = self.publisher.on(event);
+        self.carry_out(effects);
+        if is_read {
+            self.notify();
+            self.begin_upkeep();
+        }
+    }
+
+    /// Our own publication is the head.
+    fn on_advanced(&mut self, observed: &ObservedHead, batches: &[BatchId]) {
+        // After a read that found it the state is there already.
+        let is_there = self
+            .confirmed
+            .as_ref()
+            .is_some_and(|it| it.position.revision == observed.head.revision);
+        while let Some((_, view)) = self.predicted.pop_front_if(|(id, _)| batches.contains(id)) {
+            if !is_there && let Some(confirmed) = &mut self.confirmed {
+                confirmed.view = view;
+            }
+        }
+        if let Some(confirmed) = &mut self.confirmed {
+            confirmed.position = Position::of(&observed.head);
+        }
+        self.notify();
+        self.begin_rebase();
+        self.begin_upkeep();
+    }
+
+    /// Tells whoever follows. Nobody may be there, which is fine.
+    fn notify(&self) {
+        let Some(observed) = self.publisher.observed() else { return };
+        let _nobody = self.parts.notices.send(HeadNotice {
+            history: self.parts.history.clone(),
+            history_id: observed.head.history_id,
+            revision: observed.head.revision,
+            state_version: observed.head.state_version,
+        });
+    }
+
+    /// The state after every batch decided so far.
+    fn newest_view(&self) -> Option<View> {
+        let predicted = self.predicted.back().map(|(_, view)| view);
+        predicted.or(self.confirmed.as_ref().map(|it| &it.view)).cloned()
+    }
+
+    fn begin(&self, work: impl Future<Output = Done> + Send + 'static) {
+        self.work.push(work.boxed());
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        if self.publisher.observed().is_none() {
+            self.forget_upkeep();
+        }
+        for effect in effects {
+            self.carry_out_one(effect);
+        }
+    }
+}
+
+async fn until_if(moment: Option<Instant>) {
+    if let Some(moment) = moment {
+        sleep_until(moment).await;
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

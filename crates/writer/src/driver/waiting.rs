@@ -1,0 +1,58 @@
+//! Who waits for an answer, and until when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headwater_core::publish::Ticket;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+use super::Told;
+
+/// One caller.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) reply: oneshot::Sender<Told>,
+    pub(super) _permits: [OwnedSemaphorePermit; 2],
+}
+
+/// Everyone. Bounded by the permits that each holds.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    by_ticket: BTreeMap<Ticket, (Instant, Waiter)>,
+    deadlines: BTreeSet<(Instant, Ticket)>,
+}
+
+impl Waiting {
+    pub(super) fn add(&mut self, ticket: Ticket, deadline: Instant, waiter: Waiter) {
+        self.by_ticket.insert(ticket, (deadline, waiter));
+        self.deadlines.insert((deadline, ticket));
+    }
+
+    /// Tells one caller, if it is still there.
+    pub(super) fn answer(&mut self, ticket: Ticket, told: Told) {
+        let Some((deadline, waiter)) = self.by_ticket.remove(&ticket) else { return };
+        self.deadlines.remove(&(deadline, ticket));
+        let _gone = waiter.reply.send(told);
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Whose deadline has passed. Each is named once; the answer follows from
+    /// the publisher.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<Ticket> {
+        let mut tickets = Vec::new();
+        while let Some((deadline, ticket)) = self.deadlines.first().copied()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            tickets.push(ticket);
+        }
+        tickets
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_ticket.is_empty()
+    }
+}

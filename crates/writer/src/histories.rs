@@ -1,0 +1,236 @@
+//! The histories that are open in this process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::version::{Revision, StateVersion};
+use headwater_state::{ChunkCache, LoadOptions, Loader};
+use headwater_store::{Entropy, Store};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::config::WriterConfig;
+use crate::driver::{AskError, Command, Driver, Parts, Question, Told};
+
+/// Notices kept for a receiver that is slow to take them.
+const NOTICES_MAX: usize = 1_024;
+/// The queue's bytes are counted in units of this size.
+const BYTES_UNIT: usize = 1_024;
+/// Longest time that a stop waits for drivers to answer what they have.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(35);
+
+/// A head that this process published or saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadNotice {
+    /// The history.
+    pub history: HistoryName,
+    /// Its id.
+    pub history_id: HistoryId,
+    /// The head's revision.
+    pub revision: Revision,
+    /// Its state version.
+    pub state_version: StateVersion,
+}
+
+/// Opens histories on demand, and hands questions to their drivers.
+pub(crate) struct Histories {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: Arc<WriterConfig>,
+    pub(crate) entropy: Entropy,
+    pub(crate) publisher_id: String,
+    cache: ChunkCache,
+    notices: broadcast::Sender<HeadNotice>,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    /// `None` once the process is stopping.
+    histories: Option<BTreeMap<HistoryName, Handle>>,
+    tasks: JoinSet<()>,
+    generation: u64,
+}
+
+/// A way to one driver.
+#[derive(Clone, Debug)]
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    generation: u64,
+    operations: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Histories {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Histories")
+            .field("publisher_id", &self.publisher_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Histories {
+    pub(crate) fn new(store: Arc<dyn Store>, config: WriterConfig, entropy: Entropy) -> Arc<Self> {
+        let publisher_id = match config.publisher_id.as_str() {
+            "" => format!("writer-{:016x}", entropy.u64()),
+            chosen => chosen.to_owned(),
+        };
+        let open = Open { histories: Some(BTreeMap::new()), tasks: JoinSet::new(), generation: 0 };
+        Arc::new(Self {
+            store,
+            cache: ChunkCache::new(config.chunk_cache_bytes),
+            config: Arc::new(config),
+            entropy,
+            publisher_id,
+            notices: broadcast::channel(NOTICES_MAX).0,
+            open: Mutex::new(open),
+        })
+    }
+
+    pub(crate) fn notices(&self) -> broadcast::Receiver<HeadNotice> {
+        self.notices.subscribe()
+    }
+
+    /// Asks, until the configured time is up.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        question: Question,
+    ) -> Result<Told, AskError> {
+        let deadline = Instant::now() + self.config.operation_timeout();
+        self.send(history, question, deadline)?.await.map_err(|_| AskError::Lost)
+    }
+
+    /// Hands a question over. Questions of one task are taken in the order in
+    /// which it hands them over; the answer comes by the deadline.
+    ///
+    /// Dropping the receiver does not take the question back.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        question: Question,
+        deadline: Instant,
+    ) -> Result<oneshot::Receiver<Told>, AskError> {
+        let (reply, answer) = oneshot::channel();
+        let mut open = self.lock();
+        let handle = self.handle(&mut open, history)?;
+        let permits = self.permits(&handle, &question)?;
+        let mut command = Command { question, deadline, reply, permits };
+        // Room for every permit: it is never full. It is closed when its driver
+        // has ended for want of questions; a new one takes over, with a queue
+        // of its own.
+        if let Err(mpsc::error::TrySendError::Closed(back)) = handle.commands.try_send(command) {
+            if let Some(histories) = &mut open.histories {
+                histories.remove(history);
+            }
+            let handle = self.handle(&mut open, history)?;
+            command = back;
+            command.permits = self.permits(&handle, &command.question)?;
+            handle.commands.try_send(command).map_err(|_| AskError::Lost)?;
+        }
+        Ok(answer)
+    }
+
+    fn permits(
+        &self,
+        handle: &Handle,
+        question: &Question,
+    ) -> Result<[tokio::sync::OwnedSemaphorePermit; 2], AskError> {
+        let limit = self.config.queue_operations_max;
+        let operation = Arc::clone(&handle.operations)
+            .try_acquire_owned()
+            .map_err(|_| AskError::QueueFull { what: "operations", limit })?;
+        // An operation larger than the whole queue is let in when it is alone.
+        let units = units(question.size_bytes()).min(units(self.config.queue_bytes_max));
+        let limit = self.config.queue_bytes_max;
+        let bytes = Arc::clone(&handle.bytes)
+            .try_acquire_many_owned(units)
+            .map_err(|_| AskError::QueueFull { what: "bytes of operations", limit })?;
+        Ok([operation, bytes])
+    }
+
+    fn handle(
+        self: &Arc<Self>,
+        open: &mut Open,
+        history: &HistoryName,
+    ) -> Result<Handle, AskError> {
+        let Open { histories, tasks, generation } = open;
+        let histories = histories.as_mut().ok_or(AskError::ShuttingDown)?;
+        if let Some(handle) = histories.get(history) {
+            return Ok(handle.clone());
+        }
+        let limit = self.config.histories_max;
+        if limit <= histories.len() {
+            return Err(AskError::TooManyHistories { limit });
+        }
+        *generation += 1;
+        let (commands, taken) = mpsc::channel(self.config.queue_operations_max);
+        let handle = Handle {
+            commands,
+            generation: *generation,
+            operations: Arc::new(Semaphore::new(self.config.queue_operations_max)),
+            bytes: Arc::new(Semaphore::new(units(self.config.queue_bytes_max) as usize)),
+        };
+        histories.insert(history.clone(), handle.clone());
+        while tasks.try_join_next().is_some() {}
+        let driver = Driver::new(self.parts(history));
+        let may_end = {
+            let (this, history) = (Arc::downgrade(self), history.clone());
+            let generation = handle.generation;
+            move || this.upgrade().is_none_or(|it| it.forget(&history, generation))
+        };
+        tasks.spawn(driver.run(taken, may_end));
+        Ok(handle)
+    }
+
+    fn parts(&self, history: &HistoryName) -> Parts {
+        Parts {
+            store: Arc::clone(&self.store),
+            history: history.clone(),
+            loader: Loader::new(
+                Arc::clone(&self.store),
+                history.clone(),
+                self.cache.clone(),
+                LoadOptions::default(),
+            ),
+            config: Arc::clone(&self.config),
+            publisher_id: self.publisher_id.clone(),
+            entropy: self.entropy.clone(),
+            notices: self.notices.clone(),
+        }
+    }
+
+    /// Lets go of a driver that wants to end.
+    fn forget(&self, history: &HistoryName, generation: u64) -> bool {
+        let mut open = self.lock();
+        let Some(histories) = &mut open.histories else { return true };
+        if histories.get(history).is_some_and(|it| it.generation == generation) {
+            histories.remove(history);
+        }
+        true
+    }
+
+    /// Ends every driver once it has answered what it has.
+    pub(crate) async fn shutdown(&self) {
+        let mut tasks = {
+            let mut open = self.lock();
+            // The queues close with their handles.
+            drop(open.histories.take());
+            std::mem::take(&mut open.tasks)
+        };
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(SHUTDOWN_MAX, all).await.is_err() {
+            tracing::warn!("some publishers did not end in time; they are cut");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Nothing in here panics halfway through a change.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn units(size_bytes: usize) -> u32 {
+    u32::try_from(size_bytes.div_ceil(BYTES_UNIT)).unwrap_or(u32::MAX)
+}

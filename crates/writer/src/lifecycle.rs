@@ -1,0 +1,361 @@
+//! Creating, listing and deleting histories.
+//!
+//! ```text
+//! (no head) --create--> live --retire--> retiring --objects gone--> cleared
+//!                        ^                                             |
+//!                        +----------------- create --------------------+
+//! ```
+//!
+//! The head of a deleted history stays, cleared: removing it could not be made
+//! conditional on all stores, so a slow deletion could remove the head of a
+//! history that was created meanwhile. A new history takes the cleared head
+//! over by compare-and-swap, at the next revision.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use headwater_core::format;
+use headwater_core::head::{Head, Lifecycle, Publisher, Successor};
+use headwater_core::id::{HistoryId, HistoryName, Nonce, Tag};
+use headwater_core::keys::{ObjectKey, ObjectKind};
+use headwater_core::publish::{Answer, Control, SubmitError, Trouble};
+use headwater_core::version::Revision;
+use headwater_state::write_empty_snapshot;
+use headwater_store::{HeadRead, HeadWrite, ReadError};
+use tokio::time::{Instant, sleep};
+
+use crate::driver::{AskError, Question, decode_head, put_trouble, read_trouble};
+use crate::histories::Histories;
+
+/// Objects deleted at a time.
+const DELETES_AT_ONCE: usize = 16;
+/// Objects listed at a time.
+const LIST_PAGE: usize = 1_000;
+/// Heads read at a time for a listing.
+const HEADS_AT_ONCE: usize = 16;
+/// Bound of the pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a history could not be created or deleted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LifecycleError {
+    /// The name is taken, by a history with another id.
+    #[error("the history exists")]
+    Exists,
+    /// The name belongs to a history that is being deleted.
+    #[error("the history is being deleted")]
+    BeingDeleted,
+    /// The confirmation names another history.
+    #[error("the history has another id: {found}")]
+    NotConfirmed {
+        /// The id that it has.
+        found: HistoryId,
+    },
+    /// As for a submission.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// The question was not taken.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+}
+
+impl From<Trouble> for LifecycleError {
+    fn from(trouble: Trouble) -> Self {
+        Self::Submit(match trouble {
+            Trouble::Unavailable => SubmitError::StoreUnavailable,
+            Trouble::Denied => SubmitError::StoreDenied,
+            Trouble::BadData { key, what } => SubmitError::StoredDataBad { key, what },
+            Trouble::TooNew { key, format } => SubmitError::FormatTooNew { key, format },
+        })
+    }
+}
+
+impl Histories {
+    /// The head under a name, whatever its lifecycle.
+    pub(crate) async fn head_of(
+        &self,
+        history: &HistoryName,
+    ) -> Result<Option<(Head, Tag)>, Trouble> {
+        match self.store.read_head(&history.head_key(), None).await {
+            Ok(HeadRead::Found { bytes, tag }) => Ok(Some((decode_head(history, &bytes)?, tag))),
+            Ok(HeadRead::Missing | HeadRead::Unchanged) => Ok(None),
+            Err(error) => Err(read_trouble(&error)),
+        }
+    }
+
+    /// Creates a history, or finds the one that an earlier try created.
+    pub(crate) async fn create(
+        &self,
+        history: &HistoryName,
+        id: HistoryId,
+        is_exclusive: bool,
+        deadline: Instant,
+    ) -> Result<(Head, bool), LifecycleError> {
+        let mut is_in_doubt = false;
+        loop {
+            // The head is read first: it is what says whether an attempt
+            // without an answer was applied.
+            let found = match self.head_of(history).await {
+                Ok(found) => found,
+                Err(Trouble::Unavailable) if Instant::now() < deadline => {
+                    sleep(self.entropy.jitter(PAUSE)).await;
+                    continue;
+                }
+                Err(Trouble::Unavailable) if is_in_doubt => return Err(SubmitError::InDoubt.into()),
+                Err(trouble) => return Err(trouble.into()),
+            };
+            let cleared = match found {
+                Some((head, _)) if head.history_id == id && !head.is_retired() => {
+                    return Ok((head, is_in_doubt));
+                }
+                Some((head, tag)) if head.lifecycle == Lifecycle::Cleared => Some((head, tag)),
+                Some((head, _)) if head.is_retired() => return Err(LifecycleError::BeingDeleted),
+                Some(_) => return Err(LifecycleError::Exists),
+                None => None,
+            };
+            if deadline <= Instant::now() {
+                let error =
+                    if is_in_doubt { SubmitError::InDoubt } else { SubmitError::StoreUnavailable };
+                return Err(error.into());
+            }
+            match self.write_first(history, id, is_exclusive, cleared).await? {
+                (head, HeadWrite::Replaced { .. }) => return Ok((head, true)),
+                (_, HeadWrite::Mismatch) => (),
+                (_, HeadWrite::NoAnswer(error)) => {
+                    tracing::warn!(%history, %error, "creating a history got no answer");
+                    is_in_doubt = true;
+                    sleep(self.entropy.jitter(PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    async fn write_first(
+        &self,
+        history: &HistoryName,
+        id: HistoryId,
+        is_exclusive: bool,
+        cleared: Option<(Head, Tag)>,
+    ) -> Result<(Head, HeadWrite), LifecycleError> {
+        let read = cleared.as_ref().map_or(Revision::new(0), |(head, _)| head.revision);
+        let snapshot = write_empty_snapshot(&*self.store, history, id, read)
+            .await
+            .map_err(|error| put_trouble(&error))?;
+        let publisher = self.name();
+        let head = Head::first(history.clone(), id, read.next(), is_exclusive, publisher, snapshot);
+        let (key, bytes) = (history.head_key(), Bytes::from(format::head::encode(&head)));
+        let write = match cleared {
+            Some((_, tag)) => self.store.replace_head(&key, &tag, bytes).await,
+            None => self.store.create_head(&key, bytes).await,
+        };
+        Ok((head, write))
+    }
+
+    fn name(&self) -> Publisher {
+        let nonce = Nonce::from_bytes(self.entropy.bytes16());
+        Publisher { id: self.publisher_id.clone(), nonce }
+    }
+
+    /// Deletes a history with everything in it; returns how many objects went.
+    /// Goes on where an earlier call was cut off.
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        confirmed: HistoryId,
+        deadline: Instant,
+    ) -> Result<u64, LifecycleError> {
+        let Some((head, _)) = self.head_of(history).await? else {
+            return Err(SubmitError::HistoryMissing.into());
+        };
+        if head.history_id != confirmed {
+            return Err(LifecycleError::NotConfirmed { found: head.history_id });
+        }
+        match head.lifecycle {
+            Lifecycle::Live => self.retire(history, confirmed, deadline).await?,
+            Lifecycle::Retiring => (),
+            Lifecycle::Cleared => return Err(SubmitError::HistoryMissing.into()),
+        }
+        let deleted = self.delete_objects(history, confirmed).await?;
+        self.clear(history, confirmed, deadline).await?;
+        Ok(deleted)
+    }
+
+    async fn retire(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        history_id: HistoryId,
+        deadline: Instant,
+    ) -> Result<(), LifecycleError> {
+        let question = Question::Control(Control::Retire { history_id });
+        let told = self.send(history, question, deadline)?.await.map_err(|_| AskError::Lost)?;
+        match told.answer {
+            Answer::Retired => Ok(()),
+            Answer::Failed(error) => Err(error.into()),
+            Answer::Accepted { .. }
+            | Answer::Rejected { .. }
+            | Answer::Unknown { .. }
+            | Answer::NotAccepted { .. }
+            | Answer::WriterEpochRaised { .. } => Err(SubmitError::InDoubt.into()),
+        }
+    }
+
+    /// Deletes every object of a retiring history but its head.
+    async fn delete_objects(
+        &self,
+        history: &HistoryName,
+        history_id: HistoryId,
+    ) -> Result<u64, LifecycleError> {
+        let folders = ObjectKind::ALL.into_iter().map(|kind| history.folder(kind));
+        let mut deleted = 0;
+        for folder in folders.chain([format!("{history}/requests/")]) {
+            loop {
+                let page = self
+                    .store
+                    .list(&folder, None, LIST_PAGE)
+                    .await
+                    .map_err(|error| read_trouble(&error))?;
+                if page.is_empty() {
+                    break;
+                }
+                // What was listed before the head was seen to be retiring still
+                // is this history's: the name was not free, so nothing of
+                // another one was there. A history that takes the name later
+                // stages at later revisions, and its records have other keys.
+                let retired_at = match self.head_of(history).await? {
+                    Some((head, _))
+                        if head.history_id == history_id
+                            && head.lifecycle == Lifecycle::Retiring =>
+                    {
+                        head.revision
+                    }
+                    Some(_) | None => return Ok(deleted),
+                };
+                let keys = page.iter().map(|it| it.key.as_str());
+                let keys: Vec<_> =
+                    keys.filter(|key| is_of(history, key, retired_at)).map(str::to_owned).collect();
+                let is_stuck = keys.is_empty();
+                deleted += keys.len() as u64;
+                stream::iter(keys)
+                    .map(|key| async move { self.store.delete(&key).await })
+                    .buffer_unordered(DELETES_AT_ONCE)
+                    .try_collect::<Vec<()>>()
+                    .await
+                    .map_err(|error| read_trouble(&error))?;
+                if is_stuck {
+                    break;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Frees the name.
+    async fn clear(
+        &self,
+        history: &HistoryName,
+        history_id: HistoryId,
+        deadline: Instant,
+    ) -> Result<(), LifecycleError> {
+        loop {
+            let (head, tag) = match self.head_of(history).await? {
+                Some((head, tag))
+                    if head.history_id == history_id && head.lifecycle == Lifecycle::Retiring =>
+                {
+                    (head, tag)
+                }
+                // Another call has finished the deletion.
+                Some(_) | None => return Ok(()),
+            };
+            if deadline <= Instant::now() {
+                return Err(SubmitError::StoreUnavailable.into());
+            }
+            let mut successor = Successor::of(&head, self.name());
+            successor.clear();
+            let bytes = Bytes::from(format::head::encode(&successor.finish()));
+            match self.store.replace_head(&history.head_key(), &tag, bytes).await {
+                HeadWrite::Replaced { .. } => return Ok(()),
+                HeadWrite::Mismatch => (),
+                HeadWrite::NoAnswer(error) => {
+                    tracing::warn!(%history, %error, "clearing a head got no answer");
+                    sleep(self.entropy.jitter(PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    /// Up to `limit` names of live histories that begin with `prefix`, after
+    /// `after`, in order; and whether there are more.
+    pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool), Trouble> {
+        let mut names = self.names(prefix).await?;
+        names.retain(|it| after.is_none_or(|after| after < it.as_str()));
+        let live = stream::iter(names)
+            .map(|name| async move { self.is_live(&name).await.map(|it| it.then_some(name)) })
+            .buffered(HEADS_AT_ONCE)
+            .try_filter_map(async |name| Ok(name))
+            .take(limit + 1)
+            .try_collect::<Vec<String>>()
+            .await?;
+        let has_more = limit < live.len();
+        Ok((live.into_iter().take(limit).collect(), has_more))
+    }
+
+    async fn is_live(&self, name: &str) -> Result<bool, Trouble> {
+        let Ok(name) = HistoryName::parse(name) else { return Ok(false) };
+        match self.head_of(&name).await {
+            Ok(found) => Ok(found.is_some_and(|(head, _)| !head.is_retired())),
+            // It is there, whatever is wrong with it.
+            Err(Trouble::BadData { .. } | Trouble::TooNew { .. }) => Ok(true),
+            Err(trouble @ (Trouble::Unavailable | Trouble::Denied)) => Err(trouble),
+        }
+    }
+
+    /// Every name with a head, in order, without descending into histories'
+    /// own folders.
+    async fn names(&self, prefix: &str) -> Result<Vec<String>, Trouble> {
+        // Only folders that can hold a matching name are looked into.
+        let first = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
+        let mut folders = vec![first.to_owned()];
+        let mut names = Vec::new();
+        while let Some(folder) = folders.pop() {
+            let listed = match self.store.list_folder(&folder).await {
+                Ok(listed) => listed,
+                Err(ReadError::Missing { .. }) => continue,
+                Err(error) => return Err(read_trouble(&error)),
+            };
+            let name = folder.strip_suffix('/').unwrap_or(&folder);
+            let head = format!("{folder}{}", headwater_core::keys::HEAD);
+            if name.starts_with(prefix) && listed.objects.iter().any(|it| it.key == head) {
+                names.push(name.to_owned());
+            }
+            folders.extend(listed.folders.into_iter().filter(|it| {
+                let name = it.strip_suffix('/').unwrap_or(it);
+                let overlaps = name.starts_with(prefix) || prefix.starts_with(it.as_str());
+                overlaps && HistoryName::parse(name).is_ok()
+            }));
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// Whether an object was staged for the history that was retired at
+/// `retired_at`, or is a request record.
+fn is_of(history: &HistoryName, key: &str, retired_at: Revision) -> bool {
+    let Some(relative) = key.strip_prefix(history.as_str()).and_then(|it| it.strip_prefix('/'))
+    else {
+        return false;
+    };
+    match ObjectKey::parse(relative) {
+        Ok(key) => key.staged() <= retired_at,
+        // Records carry the history's id in their names; anything else in
+        // these folders is nobody's.
+        Err(_) => true,
+    }
+}

@@ -1,0 +1,52 @@
+//! `headwater-writer`: the writer as a daemon of its own.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Parser;
+use headwater_daemon::options::{ProcessOptions, StoreOptions};
+use headwater_daemon::serve::{Listening, Services};
+use headwater_daemon::signals::StopSignal;
+use headwater_daemon::telemetry;
+use headwater_store::Entropy;
+use headwater_writer::WriterConfig;
+
+/// Accepts operations over gRPC, and publishes them in an object store.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1:7410", env = "HEADWATER_WRITER_LISTEN")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    process: ProcessOptions,
+    #[command(flatten)]
+    writer: WriterConfig,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("headwater-writer: {}", telemetry::with_causes(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    telemetry::init(arguments.process.log_format)?;
+    let stop = StopSignal::install()?;
+    let entropy = Entropy::from_os();
+    let opened = arguments.store.open(entropy.clone())?;
+    let writer = headwater_writer::start(opened.store, arguments.writer, entropy)?;
+    let listening = Listening::bind(arguments.listen).await?;
+    println!("headwater-writer listens on {}", listening.local_address());
+    let services = Services::new().with(writer.write_service()).with(writer.history_service());
+    listening.serve(services, stop.token(), arguments.process.drain_max()).await?;
+    writer.shutdown().await;
+    Ok(())
+}

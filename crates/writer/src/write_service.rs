@@ -1,0 +1,163 @@
+//! `WriteService` over the driver.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use headwater_core::decide::Ask;
+use headwater_core::format;
+use headwater_core::head::Head;
+use headwater_core::id::HistoryName;
+use headwater_core::publish::{SubmitError, Trouble};
+use headwater_core::version::StateVersion;
+use headwater_daemon::deadline;
+use headwater_proto::v1;
+use headwater_proto::v1::write_service_server::WriteService;
+use headwater_store::{HeadRead, ReadError};
+use tokio::time::{Instant, timeout_at};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::answer::{self, About};
+use crate::driver::{Question, decode_head, read_trouble, record_trouble};
+use crate::histories::Histories;
+use crate::request::{self, Inquiry};
+use crate::{notify, submit_stream};
+
+#[derive(Clone, Debug)]
+pub(crate) struct WriteRpc {
+    histories: Arc<Histories>,
+}
+
+impl WriteRpc {
+    pub(crate) fn new(histories: Arc<Histories>) -> Self {
+        Self { histories }
+    }
+
+    async fn look_up(
+        &self,
+        inquiry: Inquiry,
+        deadline: Instant,
+    ) -> Result<v1::GetOperationResponse, Status> {
+        let (history, id) = (inquiry.history.clone(), inquiry.id.clone());
+        let issued_from = inquiry.issued_from.map_or(0, StateVersion::get);
+        let about = About { history: &history, operation_id: id.as_str(), issued_from };
+        let failed = |error| answer::failed(about, error);
+        let head = self.read_head(&history).await.map_err(failed)?;
+        if let Some(wanted) = inquiry.history_id
+            && wanted != head.history_id
+        {
+            return Err(failed(SubmitError::OtherHistory { found: head.history_id }));
+        }
+        let recorded = if inquiry.issued_from.is_some() {
+            None
+        } else {
+            self.read_record(&head, &inquiry).await.map_err(failed)?
+        };
+        let ask = inquiry.into_ask(head.history_id, recorded);
+        let told = self
+            .histories
+            .send(&history, Question::Ask(ask), deadline)
+            .map_err(|error| answer::not_taken(about, &error))?
+            .await
+            .map_err(|_| answer::unexpected())?;
+        answer::looked_up(about, head.history_id, told)
+    }
+
+    async fn read_head(&self, history: &HistoryName) -> Result<Head, SubmitError> {
+        let read = self.histories.store.read_head(&history.head_key(), None).await;
+        let bytes = match read {
+            Ok(HeadRead::Found { bytes, .. }) => bytes,
+            Ok(HeadRead::Missing | HeadRead::Unchanged) => {
+                return Err(SubmitError::HistoryMissing);
+            }
+            Err(error) => return Err(lookup_error(read_trouble(&error))),
+        };
+        let head = decode_head(history, &bytes).map_err(lookup_error)?;
+        if head.is_retired() { Err(SubmitError::HistoryMissing) } else { Ok(head) }
+    }
+
+    async fn read_record(
+        &self,
+        head: &Head,
+        inquiry: &Inquiry,
+    ) -> Result<Option<StateVersion>, SubmitError> {
+        let key = inquiry.history.request_key(head.history_id, &inquiry.id);
+        match self.histories.store.get(&key).await {
+            Ok(bytes) => {
+                let record = format::record::decode(&bytes)
+                    .map_err(|error| lookup_error(record_trouble(&key, error)))?;
+                Ok(Some(record.issued_from))
+            }
+            Err(ReadError::Missing { .. }) => Ok(None),
+            Err(error) => Err(lookup_error(read_trouble(&error))),
+        }
+    }
+}
+
+/// A look-up changes nothing, so nothing is ever in doubt.
+fn lookup_error(trouble: Trouble) -> SubmitError {
+    match trouble {
+        Trouble::Unavailable => SubmitError::StoreUnavailable,
+        Trouble::Denied => SubmitError::StoreDenied,
+        Trouble::BadData { key, what } => SubmitError::StoredDataBad { key, what },
+        Trouble::TooNew { key, format } => SubmitError::FormatTooNew { key, format },
+    }
+}
+
+#[tonic::async_trait]
+impl WriteService for WriteRpc {
+    #[tracing::instrument(level = "debug", skip_all, fields(operation_id))]
+    async fn submit(
+        &self,
+        request: Request<v1::SubmitRequest>,
+    ) -> Result<Response<v1::SubmitResponse>, Status> {
+        let deadline = deadline::of(request.metadata(), self.histories.config.operation_timeout());
+        let submission = request::submission(request.into_inner(), None)?;
+        let (history, operation) = (submission.history, submission.operation);
+        tracing::Span::current().record("operation_id", operation.id.as_str());
+        let about = About::operation(&history, &operation);
+        let question = Question::Ask(Ask::Submit(operation.clone()));
+        let told = self
+            .histories
+            .send(&history, question, deadline)
+            .map_err(|error| answer::not_taken(about, &error))?
+            .await
+            .map_err(|_| answer::unexpected())?;
+        answer::submitted(about, told).map(Response::new)
+    }
+
+    type SubmitStreamStream =
+        Pin<Box<dyn Stream<Item = Result<v1::SubmitStreamResponse, Status>> + Send>>;
+
+    async fn submit_stream(
+        &self,
+        request: Request<Streaming<v1::SubmitRequest>>,
+    ) -> Result<Response<Self::SubmitStreamStream>, Status> {
+        let answers = submit_stream::serve(Arc::clone(&self.histories), request.into_inner());
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn get_operation(
+        &self,
+        request: Request<v1::GetOperationRequest>,
+    ) -> Result<Response<v1::GetOperationResponse>, Status> {
+        let deadline = deadline::of(request.metadata(), self.histories.config.operation_timeout());
+        let inquiry = request::inquiry(request.get_ref())?;
+        let history = inquiry.history.clone();
+        let Ok(looked_up) = timeout_at(deadline, self.look_up(inquiry, deadline)).await else {
+            return Err(answer::failed(About::history(&history), SubmitError::StoreUnavailable));
+        };
+        looked_up.map(Response::new)
+    }
+
+    type SubscribeHeadsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::SubscribeHeadsResponse, Status>> + Send>>;
+
+    async fn subscribe_heads(
+        &self,
+        request: Request<Streaming<v1::SubscribeHeadsRequest>>,
+    ) -> Result<Response<Self::SubscribeHeadsStream>, Status> {
+        let notices = notify::serve(self.histories.notices(), request.into_inner());
+        Ok(Response::new(Box::pin(notices)))
+    }
+}
