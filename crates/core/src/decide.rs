@@ -326,9 +326,11 @@ impl Batch<'_> {
             return Verdict::Known(it.clone());
         }
         let coverage_from = self.basis.coverage_from();
-        match look_up.issued_from.map(StateVersion::next) {
-            Some(earliest) if earliest < coverage_from => {
-                Verdict::Unknown { earliest, coverage_from }
+        match look_up.issued_from {
+            // Compared with the boundary first: nothing comes after the
+            // greatest version, and a caller may name it.
+            Some(it) if it < coverage_from && it.next() < coverage_from => {
+                Verdict::Unknown { earliest: it.next(), coverage_from }
             }
             Some(_) | None => Verdict::NotAccepted { through: self.basis.state_version() },
         }
