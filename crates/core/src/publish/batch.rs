@@ -127,13 +127,37 @@ impl Batch {
         }
     }
 
-    /// Tells everyone. The batch's head was published or, where nothing in it
-    /// is accepted, proven.
+    /// Tells everyone. The batch's head was published.
     pub(super) fn answer(mut self, effects: &mut Vec<Effect>) {
         let (Phase::Staging(decided) | Phase::Ready(decided)) = self.phase else { return };
         for (pending, verdict) in self.asks.iter_mut().zip(decided.verdicts) {
             pending.answer(told(verdict), effects);
         }
+    }
+
+    /// Tells those who asked before a proof of the batch's head began. Only for
+    /// a batch that accepts nothing: its answers rest on that head alone, and
+    /// not on one another.
+    ///
+    /// `false` when there is none of them. The others wait for a proof of their
+    /// own; were all to wait for that of the newest, new questions could keep
+    /// an old one waiting for ever.
+    pub(super) fn answer_proven(&mut self, proven: u64, effects: &mut Vec<Effect>) -> bool {
+        let Phase::Ready(decided) = &mut self.phase else { return false };
+        if !self.asks.iter().any(|it| it.arrived <= proven) {
+            return false;
+        }
+        let asks = core::mem::take(&mut self.asks);
+        let verdicts = core::mem::take(&mut decided.verdicts);
+        for (mut pending, verdict) in asks.into_iter().zip(verdicts) {
+            if pending.arrived <= proven {
+                pending.answer(told(verdict), effects);
+            } else {
+                self.asks.push(pending);
+                decided.verdicts.push(verdict);
+            }
+        }
+        true
     }
 }
 

@@ -49,10 +49,11 @@ impl Publisher {
         }
     }
 
-    /// Answers the batch at the front if it accepts nothing and its basis is
-    /// proven; asks for the proof if that is all it waits for.
+    /// Answers what is proven of the batch at the front, if it accepts nothing;
+    /// asks for the proof if that is all it waits for.
     fn answer_proven(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let Some(front) = self.pipeline.front() else { return false };
+        let proven = self.proven;
+        let Some(front) = self.pipeline.front_mut() else { return false };
         if !front.is_ready() || front.decided_change().is_some() {
             return false;
         }
@@ -62,10 +63,9 @@ impl Publisher {
         if front.asks.iter().any(|it| it.is_in_doubt) {
             return false;
         }
-        let newest = front.asks.iter().map(|it| it.arrived).max().unwrap_or(0);
-        if self.is_proven_since(newest) {
-            if let Some(batch) = self.pipeline.pop_front() {
-                batch.answer(effects);
+        if proven.is_some_and(|it| front.answer_proven(it, effects)) {
+            if front.asks.is_empty() {
+                self.pipeline.pop_front();
             }
             return true;
         }
