@@ -33,6 +33,8 @@ mod batch;
 mod event;
 mod pipeline;
 mod prediction;
+#[cfg(test)]
+mod publish_test;
 mod replacement;
 mod waiting;
 

@@ -1,0 +1,15 @@
+//! The publisher, driven by hand over a bucket in memory.
+//!
+//! Each test in the `…_test` modules is one story. The rig checks every answer
+//! against the bucket when it is given, so that a story also fails when a
+//! publisher says something untrue on the way.
+
+mod bucket;
+mod check;
+mod model;
+mod op;
+mod rig;
+
+mod doubt_test;
+mod reject_test;
+mod repeat_test;

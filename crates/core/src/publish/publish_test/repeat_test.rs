@@ -1,0 +1,256 @@
+//! One operation, submitted more than once; request records.
+
+use std::string::ToString as _;
+
+use super::op::{Op, add, version};
+use super::rig::{Fate, Kind, Rig, settings};
+use crate::operation::Issue;
+use crate::publish::{Answer, Event, Settings, SubmitError, Trouble};
+use crate::receipt::Window;
+
+#[test]
+fn repetitions_in_a_batch_in_the_pipeline_and_in_the_queue_share_one_application() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let op = add("a", 2).large();
+    let mut tickets = rig.submit_all(writer, &[op.clone(), op.clone()]);
+    rig.run_but(writer, &[Kind::Publish]);
+    // Small enough together to wait, and large enough to be decided at once.
+    tickets.push(rig.submit(writer, &op));
+    rig.run_but(writer, &[Kind::Publish]);
+    tickets.push(rig.submit(writer, &op));
+    rig.publish(writer, Fate::AnswerLost);
+    tickets.push(rig.submit(writer, &op));
+    rig.run(writer);
+    tickets.push(rig.submit(writer, &op));
+    rig.run(writer);
+
+    assert_eq!(rig.ids(), ["a"]);
+    let first = rig.receipt(tickets[0]).clone();
+    for ticket in tickets {
+        assert_eq!(*rig.receipt(ticket), first);
+    }
+}
+
+#[test]
+fn a_repetition_outlives_the_first_submission() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("first", 0));
+    rig.run_but(writer, &[Kind::Publish]);
+    let op = add("a", 2).large();
+    let tickets = rig.submit_all(writer, &[op.clone(), op]);
+    rig.run_but(writer, &[Kind::Publish]);
+
+    rig.expire(writer, tickets[0]);
+    rig.run(writer);
+
+    assert_eq!(*rig.error(tickets[0]), SubmitError::Expired);
+    rig.receipt(tickets[1]);
+    assert_eq!(rig.ids(), ["first", "a"]);
+}
+
+#[test]
+fn a_repetition_that_expires_is_in_doubt_since_the_first_goes_on() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("first", 0));
+    rig.run_but(writer, &[Kind::Publish]);
+    let op = add("a", 2).large();
+    let tickets = rig.submit_all(writer, &[op.clone(), op]);
+    rig.run_but(writer, &[Kind::Publish]);
+
+    rig.expire(writer, tickets[1]);
+    rig.run(writer);
+
+    assert_eq!(*rig.error(tickets[1]), SubmitError::InDoubt);
+    rig.receipt(tickets[0]);
+}
+
+#[test]
+fn an_id_with_two_requests_is_refused_by_receipt_and_in_the_batch() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let tickets = rig.submit_all(writer, &[add("a", 1), add("a", 2)]);
+    rig.run_but(writer, &[Kind::Publish]);
+    assert!(!rig.is_answered(tickets[1]), "the first is not published yet");
+    rig.run(writer);
+    rig.receipt(tickets[0]);
+    assert_eq!(*rig.error(tickets[1]), SubmitError::IdReused);
+
+    let later = rig.submit(writer, &add("a", 3));
+    rig.run(writer);
+    assert_eq!(*rig.error(later), SubmitError::IdReused);
+    assert_eq!(rig.ids(), ["a"]);
+}
+
+#[test]
+fn an_id_reused_against_an_operation_that_loses_is_decided_again() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let a = Op::new("a").if_absent("k").put("k", "a").large();
+    let first = rig.submit(writer, &a);
+    rig.run_but(writer, &[Kind::Publish]);
+    let second = rig.submit(writer, &add("a", 1).large());
+    rig.run_but(writer, &[Kind::Publish]);
+    rig.commit_elsewhere(&Op::new("b").put("k", "b"));
+    rig.run(writer);
+
+    assert!(matches!(rig.answer(first), Answer::Rejected { .. }));
+    rig.receipt(second);
+    assert_eq!(rig.ids(), ["b", "a"]);
+}
+
+#[test]
+fn a_record_is_durable_before_the_first_publication() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let ticket = rig.submit(writer, &add("a", 1).service_kept());
+    rig.run_but(writer, &[Kind::Stage]);
+    assert!(!rig.has(writer, Kind::Publish));
+    rig.fail(writer, Kind::Stage, Trouble::Unavailable);
+    rig.run_but(writer, &[Kind::Stage]);
+    assert!(!rig.has(writer, Kind::Publish));
+
+    rig.run(writer);
+
+    rig.receipt(ticket);
+    let record = &rig.bucket.records[&add("a", 1).id()];
+    assert_eq!(record.issued_from, version(0));
+}
+
+#[test]
+fn a_found_record_with_an_older_version_leads_to_the_receipt_or_to_unknown() {
+    let narrow = Window { versions_max: 2, bytes_max: 1 << 20 };
+    let narrow = Settings { window: narrow, ..settings() };
+    for (commits, is_known) in [(1, true), (3, false)] {
+        let mut rig = Rig::new();
+        let writer = rig.writer_with(narrow.clone());
+        let op = add("a", 1).service_kept();
+        rig.submit(writer, &op);
+        rig.run(writer);
+        for number in 0..commits {
+            let issued_from = rig.bucket.version().get();
+            rig.submit(writer, &add(number.to_string(), 1).issued_from(issued_from));
+            rig.run(writer);
+        }
+
+        // The caller comes back to another process.
+        let other = rig.writer_with(narrow.clone());
+        let again = rig.submit(other, &op);
+        rig.run(other);
+
+        match (rig.answer(again), is_known) {
+            (Answer::Accepted { receipt, .. }, true) => assert_eq!(receipt.results[0].sum, 1),
+            (Answer::Unknown { earliest, .. }, false) => assert_eq!(*earliest, version(1)),
+            (other, _) => panic!("{other:?}"),
+        }
+        assert_eq!(rig.ids().iter().filter(|it| *it == "a").count(), 1);
+    }
+}
+
+#[test]
+fn a_rejected_retry_of_an_accepted_operation_is_unknown_once_its_receipt_is_gone() {
+    let narrow = Window { versions_max: 1, bytes_max: 1 << 20 };
+    let mut rig = Rig::new();
+    let writer = rig.writer_with(Settings { window: narrow, ..settings() });
+    let op = Op::new("a").if_absent("k").put("k", "a").service_kept();
+    rig.submit(writer, &op);
+    rig.run(writer);
+    for number in 1..3 {
+        rig.submit(writer, &add(number.to_string(), 1).issued_from(number));
+        rig.run(writer);
+    }
+
+    // Its own success stands in its way; the record knows better.
+    let again = rig.submit(writer, &op);
+    rig.run(writer);
+    assert!(matches!(rig.answer(again), Answer::Unknown { .. }));
+}
+
+#[test]
+fn a_record_of_another_request_refuses_the_id() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let other = rig.writer();
+    // The first submission never gets past its record.
+    rig.submit(other, &add("a", 1).service_kept());
+    rig.run_but(other, &[Kind::Publish]);
+    let neighbour = add("b", 1).service_kept();
+    let tickets = rig.submit_all(writer, &[add("a", 2).service_kept(), neighbour]);
+    rig.run(writer);
+
+    assert_eq!(*rig.error(tickets[0]), SubmitError::IdReused);
+    rig.receipt(tickets[1]);
+    rig.run(other);
+    assert_eq!(rig.ids(), ["b", "a"]);
+}
+
+#[test]
+fn a_record_that_was_made_is_not_made_again_after_a_lost_race() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let ticket = rig.submit(writer, &add("a", 1).service_kept());
+    rig.run_but(writer, &[Kind::Publish]);
+    rig.commit_elsewhere(&add("b", 1));
+    rig.run_but(writer, &[Kind::Stage]);
+
+    assert!(!rig.has(writer, Kind::Stage));
+    assert_eq!(rig.receipt(ticket).accepted_at, version(2));
+    assert_eq!(rig.bucket.records[&add("a", 1).id()].issued_from, version(0));
+}
+
+#[test]
+fn a_proposed_issue_version_is_that_of_a_head_that_was_read() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("a", 1).large());
+    rig.run_but(writer, &[Kind::Publish]);
+    // Decided on top of a version that is not published: issued before it.
+    rig.submit(writer, &add("b", 1).large().service_kept());
+    rig.run_but(writer, &[Kind::Publish]);
+    assert_eq!(rig.bucket.records[&add("b", 1).id()].issued_from, version(0));
+    rig.run(writer);
+    assert_eq!(rig.ids(), ["a", "b"]);
+}
+
+#[test]
+fn reports_about_batches_that_were_rolled_back_are_ignored() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("first", 0));
+    rig.run_but(writer, &[Kind::Publish]);
+    let tickets = rig.submit_all(writer, &[add("a", 1).large(), add("b", 1)]);
+    rig.run_but(writer, &[Kind::Publish, Kind::Facts]);
+    let facts = rig.take(writer, Kind::Facts);
+    rig.expire(writer, tickets[0]);
+    rig.carry_out(writer, facts);
+    rig.run_but(writer, &[Kind::Publish, Kind::Stage]);
+
+    let c = rig.submit(writer, &add("c", 1).large());
+    rig.run_but(writer, &[Kind::Publish, Kind::Stage]);
+    let super::rig::Work::Stage { batch, .. } = rig.take(writer, Kind::Stage) else { panic!() };
+    rig.expire(writer, c);
+    rig.on(writer, Event::Staged { batch, records: std::vec::Vec::new() });
+    rig.on(writer, Event::StageFailed { batch, trouble: Trouble::Denied });
+    rig.on(writer, Event::FactsFailed { batch, trouble: Trouble::Denied });
+    rig.run(writer);
+
+    rig.receipt(tickets[1]);
+    assert_eq!(rig.ids(), ["first", "b"]);
+}
+
+#[test]
+fn the_issue_version_of_a_client_never_moves() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("a", 1));
+    rig.run_but(writer, &[Kind::Publish]);
+    for number in 0..3 {
+        rig.commit_elsewhere(&add(number.to_string(), 1));
+        rig.run_but(writer, &[Kind::Publish]);
+    }
+    assert_eq!(add("a", 1).operation().issue, Issue::ClientKept(version(0)));
+    rig.run(writer);
+    assert_eq!(rig.ids(), ["0", "1", "2", "a"]);
+}
