@@ -41,7 +41,7 @@ pub(crate) fn submitted(about: About<'_>, told: Told) -> Result<v1::SubmitRespon
     use v1::submit_response::Outcome;
     let outcome = match told.answer {
         Answer::Accepted { receipt, is_from_receipt } => {
-            Outcome::Accepted(accepted(receipt, is_from_receipt))
+            Outcome::Accepted(accepted(&receipt, is_from_receipt))
         }
         Answer::Rejected { at, conflicts } => Outcome::Rejected(v1::Rejected {
             at_version: at.get(),
@@ -67,7 +67,7 @@ pub(crate) fn looked_up(
 ) -> Result<v1::GetOperationResponse, Status> {
     use v1::get_operation_response::Outcome;
     let outcome = match told.answer {
-        Answer::Accepted { receipt, .. } => Outcome::Accepted(accepted(receipt, true)),
+        Answer::Accepted { receipt, .. } => Outcome::Accepted(accepted(&receipt, true)),
         Answer::NotAccepted { through } => Outcome::NotAcceptedThroughVersion(through.get()),
         Answer::Unknown { earliest, coverage_from } => Outcome::Unknown(v1::Unknown {
             earliest_version: earliest.get(),
@@ -81,7 +81,7 @@ pub(crate) fn looked_up(
     Ok(v1::GetOperationResponse { history_id: history_id.to_string(), outcome: Some(outcome) })
 }
 
-fn accepted(receipt: Receipt, from_receipt: bool) -> v1::Accepted {
+fn accepted(receipt: &Receipt, from_receipt: bool) -> v1::Accepted {
     let results = receipt.results.iter().map(|it| v1::MutationResult {
         mutation: it.mutation,
         value: Some(v1::mutation_result::Value::Sum(it.sum)),

@@ -39,7 +39,7 @@ use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
 
-use self::read::Read;
+use self::read::{Followed, Read};
 use self::upkeep::{Prepared, Upkeep};
 use self::waiting::{Waiter, Waiting};
 use crate::config::WriterConfig;
@@ -260,8 +260,10 @@ impl Driver {
         let event = match done {
             Done::Event(event) => event,
             Done::Read(read) => {
-                if let Some(confirmed) = read.confirmed {
-                    self.confirmed = confirmed;
+                match read.confirmed {
+                    Followed::Same => (),
+                    Followed::Nothing => self.confirmed = None,
+                    Followed::To(confirmed) => self.confirmed = Some(confirmed),
                 }
                 Event::HeadRead(read.outcome)
             }
@@ -297,7 +299,9 @@ impl Driver {
             .confirmed
             .as_ref()
             .is_some_and(|it| it.position.revision == observed.head.revision);
-        while let Some((_, view)) = self.predicted.pop_front_if(|(id, _)| batches.contains(id)) {
+        while self.predicted.front().is_some_and(|(id, _)| batches.contains(id))
+            && let Some((_, view)) = self.predicted.pop_front()
+        {
             if !is_there && let Some(confirmed) = &mut self.confirmed {
                 confirmed.view = view;
             }

@@ -22,13 +22,23 @@ const READS_MAX: u32 = 3;
 /// What a read gave.
 pub(super) struct Read {
     pub(super) outcome: ReadOutcome,
-    /// The state to go on from; `None` leaves it as it is.
-    pub(super) confirmed: Option<Option<Confirmed>>,
+    /// The state to go on from.
+    pub(super) confirmed: Followed,
+}
+
+/// What a read did to the state at hand.
+pub(super) enum Followed {
+    /// Nothing.
+    Same,
+    /// There is no history any more that it could be of.
+    Nothing,
+    /// It moved on.
+    To(Confirmed),
 }
 
 impl Read {
     fn failed(trouble: Trouble) -> Self {
-        Self { outcome: ReadOutcome::Failed(trouble), confirmed: None }
+        Self { outcome: ReadOutcome::Failed(trouble), confirmed: Followed::Same }
     }
 }
 
@@ -46,10 +56,10 @@ pub(super) async fn read(
         let (bytes, tag) = match store.read_head(&key, known.as_ref()).await {
             Ok(HeadRead::Found { bytes, tag }) => (bytes, tag),
             Ok(HeadRead::Unchanged) => {
-                return Read { outcome: ReadOutcome::Unchanged, confirmed: None };
+                return Read { outcome: ReadOutcome::Unchanged, confirmed: Followed::Same };
             }
             Ok(HeadRead::Missing) => {
-                return Read { outcome: ReadOutcome::Missing, confirmed: Some(None) };
+                return Read { outcome: ReadOutcome::Missing, confirmed: Followed::Nothing };
             }
             Err(error) => return Read::failed(read_trouble(&error)),
         };
@@ -61,12 +71,12 @@ pub(super) async fn read(
             // Nothing of it is served or extended, and its objects may be gone.
             let evidence = EvidenceUpdate::Extend(Vec::new());
             let outcome = ReadOutcome::Found { observed: ObservedHead { head, tag }, evidence };
-            return Read { outcome, confirmed: Some(None) };
+            return Read { outcome, confirmed: Followed::Nothing };
         }
         match catch_up(&loader, confirmed.as_ref(), &head).await {
             Ok((state, evidence)) => {
                 let outcome = ReadOutcome::Found { observed: ObservedHead { head, tag }, evidence };
-                return Read { outcome, confirmed: Some(Some(state)) };
+                return Read { outcome, confirmed: Followed::To(state) };
             }
             // The head may have been overtaken, and what it named swept.
             Err(StateError::Missing { .. }) if attempt < READS_MAX => (),
@@ -113,12 +123,11 @@ async fn catch_up(
             Err(error) => return Err(error),
         },
     };
-    let (view, changes, is_whole_tail) = match advanced {
-        Some(it) => (it.view, it.changes, it.reopened),
-        None => {
-            let opened = loader.open(head).await?;
-            (opened.view, opened.changes, true)
-        }
+    let (view, changes, is_whole_tail) = if let Some(it) = advanced {
+        (it.view, it.changes, it.reopened)
+    } else {
+        let opened = loader.open(head).await?;
+        (opened.view, opened.changes, true)
     };
     let evidence = if is_whole_tail {
         EvidenceUpdate::Replace(loader.receipts(head, &changes).await?)
