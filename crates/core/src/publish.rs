@@ -122,6 +122,7 @@ enum Item {
 struct PendingControl {
     ticket: Option<Ticket>,
     control: Control,
+    /// When it arrived; tells one control from another.
     arrived: u64,
     is_in_doubt: bool,
 }
@@ -135,7 +136,8 @@ struct Attempt {
     size_bytes: usize,
     /// The batches that it publishes: the front of the pipeline.
     batches: Vec<BatchId>,
-    has_control: bool,
+    /// The control that it carries out, by its arrival.
+    control: Option<u64>,
     maintenance: Vec<Maintenance>,
 }
 
@@ -283,7 +285,7 @@ impl Publisher {
                 for pending in self.pipeline.iter_mut().take(batches).flat_map(|it| &mut it.asks) {
                     pending.is_in_doubt = true;
                 }
-                if attempt.has_control
+                if attempt.control.is_some()
                     && let Some(Item::Control(control)) = self.queue.front_mut()
                 {
                     control.is_in_doubt = true;
@@ -318,11 +320,10 @@ impl Publisher {
         for batch in published {
             batch.answer(effects);
         }
-        if attempt.has_control {
-            let head = self.observed.as_ref().map(|it| Arc::clone(&it.head));
-            if let Some(head) = head {
-                self.answer_control(&head, effects);
-            }
+        if let Some(control) = attempt.control
+            && let Some(head) = self.observed.as_ref().map(|it| Arc::clone(&it.head))
+        {
+            self.answer_control(control, &head, effects);
         }
     }
 
@@ -362,14 +363,14 @@ impl Publisher {
             }
             ReadOutcome::Missing => {
                 self.fail_all(&SubmitError::HistoryMissing, None, effects);
-                self.forget();
+                self.forget(effects);
             }
             ReadOutcome::Failed(trouble) => {
                 self.failures = self.failures.saturating_add(1);
                 self.last_trouble = Some(trouble.clone());
                 if let Some(error) = trouble.final_error() {
                     self.fail_all(&error, None, effects);
-                    self.forget();
+                    self.forget(effects);
                 }
             }
         }
@@ -391,24 +392,23 @@ impl Publisher {
             if is_front {
                 return self.succeed(attempt, found.tag, effects);
             }
-            if attempt.has_control {
-                self.answer_control(&found.head, effects);
-            }
         }
         if found.head.is_retired()
             && let Some(Item::Control(control)) = self.queue.front()
             && control.control == (Control::Retire { history_id: found.head.history_id })
         {
-            return self.answer_control(&found.head, effects);
+            let control = control.arrived;
+            return self.answer_control(control, &found.head, effects);
         }
         let is_other =
             self.observed.as_ref().is_some_and(|it| it.head.history_id != found.head.history_id);
         if is_other || found.head.is_retired() {
             let spared = Some(found.head.history_id).filter(|_| !found.head.is_retired());
             self.fail_all(&SubmitError::HistoryMissing, spared, effects);
+            self.forget(effects);
         }
         if found.head.is_retired() {
-            return self.forget();
+            return;
         }
         self.roll_back(0, effects);
         match evidence {
@@ -431,16 +431,18 @@ impl Publisher {
         (self.failures, self.has_lost) = (failures, has_lost);
     }
 
-    /// Drops what rests on a head that can no longer be trusted. The next
-    /// question reads it again.
-    fn forget(&mut self) {
+    /// Drops what rests on a head that can no longer be trusted, or is another
+    /// history's. The next question reads it again.
+    fn forget(&mut self, effects: &mut Vec<Effect>) {
         self.observed = None;
         self.head_bytes = 0;
         self.proven = None;
         self.unanswered = None;
         self.is_recovering = false;
         self.staged.clear();
-        self.prepared.clear();
+        for maintenance in self.prepared.drain(..) {
+            effects.push(Effect::Maintained { maintenance, is_applied: false });
+        }
     }
 
     fn read_head(&mut self, effects: &mut Vec<Effect>) {

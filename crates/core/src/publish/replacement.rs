@@ -37,7 +37,7 @@ impl Publisher {
     pub(super) fn publish(
         &mut self,
         batches: Vec<BatchId>,
-        control: Option<&Control>,
+        control: Option<(u64, &Control)>,
         effects: &mut Vec<Effect>,
     ) {
         let Some(observed) = self.observed.clone() else { return };
@@ -72,8 +72,8 @@ impl Publisher {
         }
         match control {
             None => (),
-            Some(Control::RaiseWriterEpoch { .. }) => successor.raise_writer_epoch(),
-            Some(Control::Retire { .. }) => successor.retire(),
+            Some((_, Control::RaiseWriterEpoch { .. })) => successor.raise_writer_epoch(),
+            Some((_, Control::Retire { .. })) => successor.retire(),
         }
         let successor = successor.finish();
         check_or_panic(&successor, &observed.head);
@@ -87,7 +87,7 @@ impl Publisher {
             successor: Arc::new(successor),
             size_bytes: bytes.len(),
             batches,
-            has_control: control.is_some(),
+            control: control.map(|it| it.0),
             maintenance,
         });
         effects.push(Effect::Publish { if_match: observed.tag, bytes: bytes.into() });
@@ -160,7 +160,7 @@ impl Publisher {
                 return true;
             }
             let control = pending.control.clone();
-            self.publish(Vec::new(), Some(&control), effects);
+            self.publish(Vec::new(), Some((arrived, &control)), effects);
             return false;
         };
         if !is_in_doubt && !self.is_proven_since(arrived) {
@@ -176,23 +176,32 @@ impl Publisher {
         true
     }
 
-    /// The control at the front of the queue was carried out by `head`.
-    pub(super) fn answer_control(&mut self, head: &Head, effects: &mut Vec<Effect>) {
-        let Some(Item::Control(pending)) = self.queue.pop_front() else {
-            panic!("a control stays at the front of the queue until it is answered")
+    /// The control that arrived at `arrived` was carried out by `head`.
+    pub(super) fn answer_control(&mut self, arrived: u64, head: &Head, effects: &mut Vec<Effect>) {
+        // What was decided meanwhile rests on the head before it: another
+        // epoch. There is something only if the control's caller gave up.
+        self.roll_back(0, effects);
+        // It is still at the front, unless its caller gave up after it got no
+        // answer; another control there was not carried out by this.
+        let is_it = |item: &Item| match item {
+            Item::Control(control) => control.arrived == arrived,
+            Item::Ask(_) => false,
         };
-        let answer = match pending.control {
-            Control::RaiseWriterEpoch { .. } => {
-                Answer::WriterEpochRaised { writer_epoch: head.writer_epoch }
-            }
-            Control::Retire { .. } => Answer::Retired,
-        };
-        if let Some(ticket) = pending.ticket {
+        if self.queue.front().is_some_and(is_it)
+            && let Some(Item::Control(pending)) = self.queue.pop_front()
+            && let Some(ticket) = pending.ticket
+        {
+            let answer = match pending.control {
+                Control::RaiseWriterEpoch { .. } => {
+                    Answer::WriterEpochRaised { writer_epoch: head.writer_epoch }
+                }
+                Control::Retire { .. } => Answer::Retired,
+            };
             effects.push(Effect::Answer { ticket, answer });
         }
         if head.is_retired() {
             self.fail_all(&SubmitError::HistoryMissing, None, effects);
-            self.forget();
+            self.forget(effects);
         }
     }
 }

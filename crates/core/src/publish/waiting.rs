@@ -19,7 +19,7 @@ impl Publisher {
             return self.expire_in_pipeline(index, ticket, index < in_flight, effects);
         }
         let error = self.expiry();
-        let has_control_in_flight = self.in_flight.as_ref().is_some_and(|it| it.has_control);
+        let has_control_in_flight = self.in_flight.as_ref().is_some_and(|it| it.control.is_some());
         let place = self.queue.iter().position(|item| match item {
             Item::Ask(pending) => pending.ticket == Some(ticket),
             Item::Control(control) => control.ticket == Some(ticket),
