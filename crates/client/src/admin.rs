@@ -83,7 +83,7 @@ impl HistoryError {
 impl From<GaveUp> for HistoryError {
     fn from(gave_up: GaveUp) -> Self {
         let GaveUp { in_doubt, is_expired, .. } = gave_up;
-        let last = gave_up.into_failure();
+        let last = Box::new(gave_up.into_failure());
         let determinacy =
             if in_doubt { Determinacy::MaybeApplied } else { Determinacy::NotApplied };
         match last.reason {

@@ -69,9 +69,9 @@ pub(crate) struct GaveUp {
 
 impl GaveUp {
     /// The last failure, or that there was no time for one.
-    pub(crate) fn into_failure(self) -> Box<Failure> {
+    pub(crate) fn into_failure(self) -> Failure {
         let no_time = || Failure::not_sent("the deadline left no time for an attempt");
-        self.last.unwrap_or_else(|| Box::new(no_time()))
+        self.last.map_or_else(no_time, |it| *it)
     }
 }
 

@@ -113,7 +113,7 @@ impl From<GaveUp> for ReadError {
     fn from(gave_up: GaveUp) -> Self {
         let is_expired = gave_up.is_expired;
         let failure = gave_up.into_failure();
-        if is_expired { Self::Expired(failure) } else { (*failure).into() }
+        if is_expired { Self::Expired(Box::new(failure)) } else { failure.into() }
     }
 }
 

@@ -68,10 +68,11 @@ impl SubmitError {
 
     pub(crate) fn new(gave_up: GaveUp, operation: Operation) -> Self {
         let GaveUp { in_doubt, is_expired, .. } = gave_up;
-        let failure = gave_up.into_failure();
+        let last = gave_up.into_failure();
         if in_doubt {
-            return Self::InDoubt(Box::new(InDoubt { operation, last: *failure }));
+            return Self::InDoubt(Box::new(InDoubt { operation, last }));
         }
+        let failure = Box::new(last);
         if is_expired {
             return Self::Expired(failure);
         }
@@ -147,9 +148,10 @@ impl Session {
         outcome.map_err(|gave_up| SubmitError::new(gave_up, operation))
     }
 
-    /// Says what became of an operation. `issue` is the version that was sent
-    /// with it: [`IssueVersion::At`] or [`IssueVersion::ServiceKept`];
-    /// [`IssueVersion::Newest`] is taken as the latter.
+    /// Says what became of an operation. `issue` is what was sent with it: with
+    /// [`IssueVersion::ServiceKept`], an operation without a request record was
+    /// certainly never published, however old it is. [`IssueVersion::Newest`]
+    /// knows nothing, and counts as version 0.
     ///
     /// # Errors
     ///
@@ -164,6 +166,7 @@ impl Session {
                 IssueVersion::Newest | IssueVersion::ServiceKept => None,
             },
             history_id: self.pinned_id(),
+            service_kept: issue == IssueVersion::ServiceKept,
         };
         let call = self.client.to_writers(&self.history);
         let answer = call
