@@ -269,8 +269,13 @@ impl Publisher {
             }
             ChangeBody::Staged(_) | ChangeBody::Inline(_) => None,
         });
-        let records: Vec<_> =
-            batch.asks.iter().filter_map(|it| record_to_create(history_id, it)).collect();
+        let records: Vec<_> = batch
+            .asks
+            .iter()
+            .zip(&decided.verdicts)
+            .filter(|(_, verdict)| is_of_this_history(verdict))
+            .filter_map(|(it, _)| record_to_create(history_id, it))
+            .collect();
         if change.is_none() && records.is_empty() {
             let Phase::Staging(decided) = core::mem::replace(&mut batch.phase, Phase::Finding)
             else {
@@ -292,8 +297,12 @@ impl Publisher {
         let Some(index) = self.pipeline.iter().position(|it| it.id == id) else { return };
         let mut is_changed = false;
         let batch = &mut self.pipeline[index];
-        for pending in &mut batch.asks {
+        let (Phase::Staging(decided) | Phase::Ready(decided)) = &batch.phase else { return };
+        for (pending, verdict) in batch.asks.iter_mut().zip(&decided.verdicts) {
             let Ask::Submit(operation) = &mut pending.ask else { continue };
+            if !is_of_this_history(verdict) {
+                continue;
+            }
             let Issue::ServiceKept { issued_from, is_durable } = &mut operation.issue else {
                 continue;
             };
@@ -385,6 +394,12 @@ impl Publisher {
             asks.into_iter().rev().for_each(|it| self.queue.push_front(Item::Ask(it)));
         }
     }
+}
+
+/// Whether a record belongs here. Every other operation gets one, a rejected
+/// one too: the record may show that it is older, and was accepted once.
+fn is_of_this_history(verdict: &Verdict) -> bool {
+    !matches!(verdict, Verdict::OtherHistory { .. })
 }
 
 fn record_to_create(history_id: HistoryId, pending: &Pending) -> Option<(Ticket, RequestRecord)> {
