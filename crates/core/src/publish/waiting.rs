@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::answer::{Answer, SubmitError};
-use super::event::{Effect, Ticket};
+use super::event::{Control, Effect, Ticket};
 use super::{Item, Publisher};
 use crate::decide::{Ask, Verdict};
 use crate::id::HistoryId;
@@ -113,6 +113,10 @@ impl Publisher {
                 false
             }
             Item::Control(control) => {
+                let is_meant = |it| control.control == Control::Retire { history_id: it };
+                if spared.is_some_and(is_meant) {
+                    return true;
+                }
                 if let Some(ticket) = control.ticket.take() {
                     let is_in_doubt = control.is_in_doubt;
                     let error = if is_in_doubt { SubmitError::InDoubt } else { error.clone() };
