@@ -10,6 +10,7 @@ mod model;
 mod op;
 mod rig;
 
+mod control_test;
 mod doubt_test;
 mod reject_test;
 mod repeat_test;
