@@ -1,10 +1,11 @@
 //! The invariants of PROTOCOL 3, enforced on every head read and on every head
 //! about to be published.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
-use super::{ChangeBody, Head, RunRef};
+use super::{ChangeBody, Head, ObjectRef, RunRef};
 use crate::hash::ContentHash;
 use crate::keys::ObjectKind;
 use crate::version::{Revision, StateVersion};
@@ -160,18 +161,19 @@ impl Head {
         if let Some((field, now, then)) = floors.into_iter().find(|(_, now, then)| now < then) {
             return Err(broken(field, format!("falls from {then} to {now}")));
         }
-        // The publishing rule: an object below the boundary may be about to be
-        // deleted, unless the predecessor keeps it alive.
-        let old: alloc::collections::BTreeSet<_> =
-            previous.references().map(|it| &it.key).collect();
-        let swept = self
-            .references()
-            .find(|it| it.key.staged() < previous.sweep_from && !old.contains(&it.key));
-        if let Some(object) = swept {
+        if let Some(object) = self.swept_reference(previous) {
             let rule = format!("{} was staged below it and is newly named", object.key);
             return Err(broken("sweepFrom", rule));
         }
         Ok(())
+    }
+
+    /// The publishing rule of PROTOCOL 7: an object staged below the boundary
+    /// may be about to be deleted, unless the predecessor keeps it alive.
+    /// Returns one that this head names all the same.
+    pub(crate) fn swept_reference(&self, previous: &Self) -> Option<&ObjectRef> {
+        let old: BTreeSet<_> = previous.references().map(|it| &it.key).collect();
+        self.references().find(|it| it.key.staged() < previous.sweep_from && !old.contains(&it.key))
     }
 }
 

@@ -117,11 +117,11 @@ impl Publisher {
         self.prepared.retain(|prepared| {
             let name = observed.head.publisher.clone();
             let mut trial = Successor::of(&observed.head, name);
-            let (fits, staged) = match prepared {
-                Maintenance::Fold(it) => (trial.fold(it), it.segment.object.key.staged()),
-                Maintenance::Compact(it) => (trial.compact(it), it.snapshot.object.key.staged()),
+            let fits = match prepared {
+                Maintenance::Fold(it) => trial.fold(it),
+                Maintenance::Compact(it) => trial.compact(it),
             };
-            let keeps = fits && observed.head.sweep_from <= staged;
+            let keeps = fits && trial.head().swept_reference(&observed.head).is_none();
             if !keeps {
                 let maintenance = prepared.clone();
                 effects.push(Effect::Maintained { maintenance, is_applied: false });
