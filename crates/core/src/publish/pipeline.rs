@@ -29,8 +29,10 @@ impl Publisher {
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>) {
         loop {
             if self.in_flight.is_none() && self.reading.is_none() {
-                let is_asked = !self.queue.is_empty() || !self.pipeline.is_empty();
-                if is_asked && (self.observed.is_none() || self.is_recovering) {
+                let has_work = !self.queue.is_empty()
+                    || !self.pipeline.is_empty()
+                    || !self.prepared.is_empty();
+                if has_work && (self.observed.is_none() || self.is_recovering) {
                     return self.read_head(effects);
                 }
                 if self.observed.is_none() {
