@@ -12,7 +12,12 @@ use serde::Deserialize;
 pub struct ReplicaConfig {
     /// Writers that tell when they have published: `host:port` or an http URL.
     /// May be given several times. None: polling and reads find out.
-    #[arg(long = "writer", value_name = "ADDRESS", env = "HEADWATER_WRITERS", value_delimiter = ',')]
+    #[arg(
+        long = "writer",
+        value_name = "ADDRESS",
+        env = "HEADWATER_WRITERS",
+        value_delimiter = ','
+    )]
     pub writers: Vec<String>,
     /// An open history is checked at least this often, in milliseconds; 0: only
     /// when a read or a writer asks. One a second costs 86,400 conditional reads

@@ -1,9 +1,11 @@
 //! Why a read is not answered.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::version::StateVersion;
+use headwater_state::StateError;
 use headwater_store::ReadError;
 
 /// Why a read is not answered. Nothing was changed by it.
@@ -97,7 +99,7 @@ pub enum ReadFailure {
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl ReadFailure {
-    pub(crate) fn bad(key: impl Into<String>, detail: impl ToString) -> Self {
+    pub(crate) fn bad(key: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::StoredDataBad { key: key.into(), detail: detail.to_string() }
     }
 
@@ -110,6 +112,23 @@ impl ReadFailure {
                 Self::StoreUnavailable { detail, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
             }
             ReadError::Missing { key } => Self::bad(key, "it is missing"),
+        }
+    }
+}
+
+impl ReadFailure {
+    /// A read of state that failed for good: a missing object is one that a
+    /// current head needs.
+    pub(crate) fn of_state(error: StateError) -> Self {
+        match error {
+            StateError::Store(error) => Self::of_store(&error),
+            StateError::Missing { key } => Self::bad(key, "it is missing"),
+            StateError::Bad { key, what } => Self::bad(key, what),
+            StateError::TooNew { key, found } => Self::FormatTooNew { key, format: found.into() },
+            StateError::Follow(error) => {
+                // Views are read, not followed; whoever follows names the head.
+                Self::bad(headwater_core::keys::HEAD, error)
+            }
         }
     }
 }

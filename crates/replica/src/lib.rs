@@ -1,13 +1,47 @@
-//! Being written.
+//! A replica: follows histories, and serves reads whose freshness it has
+//! proved.
+//!
+//! In here: freshness checks and who shares them, catching up, which versions
+//! are kept at hand, hints from writers, and `headwater.v1.ReadService`. Not in
+//! here: how a view is loaded (`headwater-state`), and what a head may be
+//! followed by (`headwater-core`).
+//!
+//! ```text
+//! request -> Reader -> Histories -> Follower ---Ask--> driver -> store
+//!                                      |                  |
+//!            view <----- pinned -------+<----- proved ----+
+//! ```
+//!
+//! # Architecture invariants
+//!
+//! - A strong read is served from a view that one check proved current, and
+//!   that check began after the request arrived. While the store cannot be
+//!   asked, strong reads fail; they are never served from what is at hand.
+//! - A request keeps the view that it started with. A view never changes, and
+//!   the views of a history never go back.
+//! - A head that does not extend what was followed is never served, nor merged
+//!   with it: not one of another history, nor one that went back or aside.
+//! - The store is asked, never written and never listed.
+//! - Hints from writers make catching up earlier. Losing all of them changes no
+//!   answer.
 
 mod config;
 mod consistency;
 mod failure;
+mod follower;
+mod histories;
+mod local;
+mod push;
+mod reader;
+mod recent;
 mod replica;
+mod scans;
 mod service;
 
 pub use self::config::ReplicaConfig;
 pub use self::consistency::Consistency;
 pub use self::failure::ReadFailure;
+pub use self::local::Pinned;
+pub use self::reader::{ChangeRange, Reader};
 pub use self::replica::{Replica, start};
 pub use self::service::ReadRpc;

@@ -1,34 +1,103 @@
 //! A replica as one thing to start and to stop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::version::Revision;
 use headwater_proto::v1::read_service_server::ReadServiceServer;
 use headwater_store::{Entropy, Store};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::config::ReplicaConfig;
+use crate::follower::FollowerOptions;
+use crate::histories::Histories;
+use crate::push;
+use crate::reader::Reader;
 use crate::service::ReadRpc;
 
-/// A running replica. Dropping it does not stop it: call
-/// [`Replica::shutdown`].
+/// A running replica.
+///
+/// Dropping it stops its tasks without waiting for them; [`Replica::shutdown`]
+/// waits.
 #[derive(Debug)]
-pub struct Replica {}
+pub struct Replica {
+    histories: Arc<Histories>,
+    config: Arc<ReplicaConfig>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
 
 /// Starts a replica over `store`. Nothing is read until a history is asked for.
 ///
-/// Must be called inside a tokio runtime.
+/// # Panics
+///
+/// Outside a tokio runtime with time enabled.
 pub fn start(store: Arc<dyn Store>, config: ReplicaConfig, entropy: Entropy) -> Replica {
-    drop((store, config, entropy));
-    Replica {}
+    let config = Arc::new(config);
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let subscribers_entropy = entropy.clone();
+    let options = FollowerOptions { config: Arc::clone(&config), entropy, stop: stop.clone() };
+    let histories = Arc::new(Histories::new(store, options, tasks.clone()));
+    tasks.spawn(drop_idle(Arc::clone(&histories), config.idle(), stop.clone()));
+    for address in &config.writers {
+        let subscriber = push::Subscriber::new(
+            address.clone(),
+            Arc::clone(&histories),
+            subscribers_entropy.clone(),
+        );
+        tasks.spawn(stop.clone().run_until_cancelled_owned(subscriber.run()));
+    }
+    Replica { histories, config, tasks, stop }
 }
 
 impl Replica {
     /// The gRPC service, to be added to a server.
     pub fn service(&self) -> ReadServiceServer<ReadRpc> {
-        ReadServiceServer::new(ReadRpc)
+        let rpc = ReadRpc::new(Arc::clone(&self.histories), self.config.request_max());
+        ReadServiceServer::new(rpc)
             .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Reads a history in this process.
+    pub fn reader(&self, history: HistoryName) -> Reader {
+        Reader::new(Arc::clone(&self.histories), history)
+    }
+
+    /// Tells of a head that was published, as a writer in the same process
+    /// would. A hint: it makes catching up earlier, and changes no answer.
+    pub fn notice(&self, history: &HistoryName, id: HistoryId, revision: Revision) {
+        self.histories.notice(history, id, revision);
+    }
+
+    /// Names of the histories that are open, in order.
+    pub fn open_histories(&self) -> Vec<HistoryName> {
+        self.histories.open_names()
     }
 
     /// Ends every task and waits for them. Reads that wait get
     /// [`ReadFailure::ShuttingDown`](crate::ReadFailure::ShuttingDown).
-    pub async fn shutdown(self) {}
+    ///
+    /// Drain the server first: calls that come later are refused.
+    pub async fn shutdown(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Looks for histories that nobody reads, often enough to be late by an eighth
+/// of the idle time.
+async fn drop_idle(histories: Arc<Histories>, idle: Duration, stop: CancellationToken) {
+    let interval = (idle / 8).max(Duration::from_millis(100));
+    while stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_some() {
+        histories.drop_idle();
+    }
 }

@@ -1,0 +1,357 @@
+//! The task that follows one history.
+//!
+//! ```text
+//! requests --Ask--> Driver --check (numbered)--> store
+//!    ^                |  304: proved
+//!    |                |  200: catch up, one head at a time, then proved
+//!    +---- Pinned ----+  failed: again, after a pause, while somebody waits
+//! ```
+//!
+//! # Invariants
+//!
+//! - A request that wants a fresh check is served by a check that began after
+//!   the driver got the request. It never shares one that is under way.
+//! - The local head only ever moves forward, whatever order checks end in.
+//! - Everything is bounded: checks under way with the heads that they found,
+//!   requests that wait, requests that are on their way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
+use futures::stream::FuturesUnordered;
+use headwater_store::{Entropy, HeadRead, ReadError};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::catch_up::{CaughtUp, Found, GONE, Verdict, catch_up, failure_of_store};
+use super::pace::Pace;
+use super::waiters::{Reply, Waiters};
+use super::{CheckFailure, Owner, Shared};
+use crate::local::{Proved, State};
+
+/// Requests taken in at a time.
+const ASKS_AT_ONCE: usize = 256;
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Want {
+    /// The history open, however old the view.
+    Open,
+    /// A check that began at this moment or later.
+    Since(Instant),
+    /// A check that has not begun yet.
+    Fresh,
+}
+
+/// A request to the driver.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) want: Want,
+    pub(super) reply: Reply,
+}
+
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) owner: Arc<dyn Owner>,
+    pub(super) asks: mpsc::Receiver<Ask>,
+    pub(super) stop: CancellationToken,
+    pub(super) entropy: Entropy,
+    pub(super) waiting_max: usize,
+    pub(super) poll: Option<Duration>,
+    pub(super) pace: Pace,
+    pub(super) checks: Checks,
+}
+
+/// Checks from their beginning to their end, which includes following what they
+/// found.
+#[derive(Default)]
+pub(super) struct Checks {
+    waiters: Waiters,
+    /// Number of the last one that began.
+    n_begun: u64,
+    /// When each began that has not ended.
+    live: BTreeMap<u64, Instant>,
+    reads: FuturesUnordered<BoxFuture<'static, Read>>,
+    /// Found, to be followed after the one that is being followed.
+    found: VecDeque<(u64, Found)>,
+    following: Option<BoxFuture<'static, Followed>>,
+    /// A check with a higher number began after the local head was read and
+    /// followed: it cannot have read an older one.
+    local_read_at: u64,
+    is_kicked: bool,
+}
+
+/// The end of the conditional read of a check.
+struct Read {
+    number: u64,
+    took: Duration,
+    answer: Result<HeadRead, ReadError>,
+}
+
+/// The end of following what a check found.
+struct Followed {
+    number: u64,
+    verdict: Result<Verdict, CheckFailure>,
+}
+
+/// Nothing comes after it.
+struct Ended;
+
+impl Driver {
+    pub(super) async fn run(mut self) {
+        let mut asks = Vec::with_capacity(ASKS_AT_ONCE);
+        while self.step(&mut asks).await.is_ok() {}
+        // The order matters: a request that finds the channel closed looks the
+        // history up again, and must not find this follower.
+        self.owner.ended(&self.shared);
+        self.shared.state.send_modify(|it| it.is_ended = true);
+        tracing::debug!(history = %self.shared.history(), "no longer followed");
+    }
+
+    async fn step(&mut self, asks: &mut Vec<Ask>) -> Result<(), Ended> {
+        let wake = self.begin_checks();
+        let has_room = self.checks.waiters.len() < self.waiting_max;
+        let is_reading = !self.checks.reads.is_empty();
+        let following = OptionFuture::from(self.checks.following.as_mut());
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Ended),
+            Some(followed) = following => self.followed(followed),
+            Some(read) = self.checks.reads.next(), if is_reading => self.read(read),
+            () = self.shared.kick.notified() => {
+                self.checks.is_kicked = true;
+                Ok(())
+            }
+            () = until(wake) => Ok(()),
+            taken = self.asks.recv_many(asks, ASKS_AT_ONCE), if has_room => {
+                if taken == 0 {
+                    // Nobody holds the follower, and nobody can come.
+                    return Err(Ended);
+                }
+                for ask in asks.drain(..) {
+                    self.admit(ask);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Serves a request at once, or puts it to those who wait.
+    fn admit(&mut self, Ask { want, reply }: Ask) {
+        let proved = self.shared.state.borrow().proved.clone();
+        let live = &self.checks.live;
+        let next = self.checks.n_begun + 1;
+        let (is_enough, ticket) = match want {
+            Want::Open => (proved.is_some(), live.keys().next().copied()),
+            Want::Since(moment) => {
+                let is_enough = proved.as_ref().is_some_and(|it| moment <= it.began);
+                (is_enough, live.iter().find(|(_, began)| moment <= **began).map(|it| *it.0))
+            }
+            Want::Fresh => (false, None),
+        };
+        match proved.filter(|_| is_enough) {
+            Some(proved) => drop(reply.send(Ok(proved.pin()))),
+            None => self.checks.waiters.add(ticket.unwrap_or(next), reply),
+        }
+    }
+
+    /// Begins a check if one is wanted and may begin. Returns when to look
+    /// again.
+    fn begin_checks(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.pace.is_failing() {
+            self.checks.waiters.forget_gone();
+        }
+        let last_live = self.checks.live.last_key_value().map_or(0, |(number, _)| *number);
+        self.checks.is_kicked &= self.shared.is_behind_notice();
+        let is_wanted = self.checks.waiters.want_after(last_live) || self.checks.is_kicked;
+        let is_open = self.shared.state.borrow().proved.is_some();
+        let poll_at = self.poll.filter(|_| is_open).and_then(|it| self.pace.due_after(it));
+        let wanted_at = if is_wanted { Some(now) } else { poll_at };
+        let begin_at = wanted_at?.max(self.pace.earliest(self.checks.live.len(), now)?);
+        if now < begin_at {
+            return Some(begin_at);
+        }
+        self.begin_check(now);
+        self.poll.filter(|_| is_open).map(|it| now + it)
+    }
+
+    fn begin_check(&mut self, now: Instant) {
+        self.checks.n_begun += 1;
+        let number = self.checks.n_begun;
+        self.checks.live.insert(number, now);
+        self.checks.is_kicked = false;
+        self.pace.began(now);
+        self.shared.forget_expired(now);
+        let store = Arc::clone(self.shared.loader.store());
+        let key = self.shared.history().head_key();
+        let known = self.shared.local().map(|it| it.tag.clone());
+        let read = async move {
+            let answer = store.read_head(&key, known.as_ref()).await;
+            Read { number, took: now.elapsed(), answer }
+        };
+        self.checks.reads.push(read.boxed());
+    }
+
+    fn read(&mut self, Read { number, took, answer }: Read) -> Result<(), Ended> {
+        let local = self.shared.local();
+        match answer {
+            Ok(answer) => {
+                self.pace.answered(took);
+                match answer {
+                    // The head that was asked about was current after the check
+                    // began. The local one is that or a later one.
+                    HeadRead::Unchanged => self.proved(number),
+                    HeadRead::Found { tag, .. } if local.is_some_and(|it| it.tag == tag) => {
+                        self.proved(number);
+                    }
+                    HeadRead::Found { bytes, tag } => {
+                        self.checks.found.push_back((number, Found { bytes, tag }));
+                        self.follow_next();
+                    }
+                    HeadRead::Missing => return self.refused(number, &GONE),
+                }
+                Ok(())
+            }
+            Err(error) => self.refused(number, &failure_of_store(&Arc::new(error))),
+        }
+    }
+
+    /// Follows what was found first. One at a time: each begins where the one
+    /// before has come to.
+    fn follow_next(&mut self) {
+        if self.checks.following.is_some() {
+            return;
+        }
+        let Some((number, found)) = self.checks.found.pop_front() else { return };
+        let may_be_overtaken = number <= self.checks.local_read_at;
+        let loader = self.shared.loader.clone();
+        let local = self.shared.local();
+        let views_max = self.shared.recent().versions_max();
+        let following = async move {
+            let verdict = catch_up(loader, local, found, may_be_overtaken, views_max).await;
+            Followed { number, verdict }
+        };
+        self.checks.following = Some(following.boxed());
+    }
+
+    fn followed(&mut self, followed: Followed) -> Result<(), Ended> {
+        let Followed { number, verdict } = followed;
+        self.checks.following = None;
+        let outcome = match verdict {
+            Ok(Verdict::Overtaken) => {
+                self.proved(number);
+                Ok(())
+            }
+            Ok(Verdict::CaughtUp(caught_up)) => {
+                self.checks.local_read_at = self.checks.n_begun;
+                self.advance(number, caught_up);
+                self.proved(number);
+                Ok(())
+            }
+            Err(failure) => self.refused(number, &failure),
+        };
+        self.follow_next();
+        outcome
+    }
+
+    fn advance(&mut self, number: u64, caught_up: CaughtUp) {
+        let CaughtUp { local, on_the_way, last_change_bytes } = caught_up;
+        let version = local.view.version();
+        tracing::debug!(history = %self.shared.history(), %version, number, "caught up");
+        {
+            let mut recent = self.shared.recent();
+            for (view, size_bytes) in on_the_way {
+                recent.push(view, size_bytes);
+            }
+            recent.push(local.view.clone(), last_change_bytes);
+        }
+        let began = self.checks.live.get(&number).copied().unwrap_or_else(Instant::now);
+        let local = Arc::new(local);
+        let mut is_first = false;
+        self.shared.state.send_modify(|it| {
+            is_first = it.proved.is_none();
+            let began = it.proved.as_ref().map_or(began, |it| it.began.max(began));
+            it.proved = Some(Proved { local, began });
+        });
+        if is_first {
+            self.owner.opened(&self.shared);
+        }
+    }
+
+    /// The local head was current after check `number` began.
+    fn proved(&mut self, number: u64) {
+        let Some(began) = self.checks.live.remove(&number) else { return };
+        let mut pinned = None;
+        self.shared.state.send_modify(|it: &mut State| {
+            it.trouble = None;
+            if let Some(proved) = &mut it.proved {
+                proved.began = proved.began.max(began);
+                pinned = Some(proved.pin());
+            }
+        });
+        let Some(pinned) = pinned else { return };
+        for reply in self.checks.waiters.take(number) {
+            // Who went away wants no answer.
+            drop(reply.send(Ok(pinned.clone())));
+        }
+    }
+
+    /// Check `number` proved nothing.
+    fn refused(&mut self, number: u64, failure: &CheckFailure) -> Result<(), Ended> {
+        self.checks.live.remove(&number);
+        let is_open = self.shared.local().is_some();
+        let history = self.shared.history();
+        let is_end = match failure {
+            CheckFailure::Unavailable { detail, retry_after } => {
+                tracing::debug!(%history, detail, "a freshness check got no answer");
+                self.pace.failed(*retry_after, Instant::now(), &self.entropy);
+                let trouble = Some(Arc::from(detail.as_str()));
+                self.shared.state.send_modify(|it| it.trouble = trouble);
+                // Those who wait go on waiting; there will be another check.
+                self.checks.waiters.forget_gone();
+                let is_abandoned = !is_open && self.checks.waiters.len() == 0;
+                return if is_abandoned && self.asks.is_empty() { Err(Ended) } else { Ok(()) };
+            }
+            CheckFailure::Refused(error) => {
+                tracing::warn!(%history, %error, "the head is not served");
+                !is_open
+            }
+            CheckFailure::Gone { detail } => {
+                tracing::info!(%history, detail, "the history is gone");
+                true
+            }
+            CheckFailure::Replaced { found } => {
+                tracing::info!(%history, %found, "another history has taken the name");
+                true
+            }
+        };
+        if is_end {
+            self.owner.ended(&self.shared);
+        }
+        for reply in self.checks.waiters.take(number) {
+            drop(reply.send(Err(failure.clone())));
+        }
+        if is_end { Err(Ended) } else { Ok(()) }
+    }
+}
+
+impl Shared {
+    /// Whether a writer has told of a head that is not followed yet.
+    fn is_behind_notice(&self) -> bool {
+        let noticed = self.noticed.load(Ordering::Relaxed);
+        self.local().is_none_or(|it| it.head.revision.get() < noticed)
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,364 @@
+//! One history, followed.
+//!
+//! A [`Follower`] is what requests hold: it answers from what is known, or asks
+//! the [`driver`], the task that runs the freshness checks. The task lives as
+//! long as somebody holds the follower, so dropping a history never disturbs a
+//! request that uses it.
+
+mod catch_up;
+mod driver;
+mod older;
+mod pace;
+mod waiters;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::version::{Revision, StateVersion};
+use headwater_state::Loader;
+use headwater_store::Entropy;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::catch_up::CheckFailure;
+use self::driver::{Ask, Checks, Driver, Want};
+use self::pace::Pace;
+use crate::config::ReplicaConfig;
+use crate::consistency::Consistency;
+use crate::failure::{RETRY_AFTER, ReadFailure};
+use crate::local::{Local, Pinned, Proved, State};
+use crate::recent::Recent;
+use crate::scans::Scans;
+
+/// Requests on their way to the driver. Past it they wait to be let in.
+const ASKS_MAX: usize = 1_024;
+
+/// How long a read that waits for a version leaves the store alone between two
+/// checks, where neither polling nor a writer brings the version sooner.
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(200);
+
+/// Who keeps followers.
+pub(crate) trait Owner: Send + Sync + 'static {
+    /// The history is open.
+    fn opened(&self, shared: &Arc<Shared>);
+    /// The follower is not to be handed out again.
+    fn ended(&self, shared: &Arc<Shared>);
+}
+
+/// What requests and the driver of one history share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    loader: Loader,
+    state: watch::Sender<State>,
+    recent: Mutex<Recent>,
+    scans: Mutex<Scans>,
+    /// The newest revision that a writer has told of.
+    noticed: AtomicU64,
+    /// Wakes the driver after a notice.
+    kick: Notify,
+    /// Old versions are made one at a time: each takes the whole tail.
+    older: Semaphore,
+}
+
+/// A followed history, as requests hold it. Dropping the last one ends the
+/// task.
+pub(crate) struct Follower {
+    shared: Arc<Shared>,
+    asks: mpsc::Sender<Ask>,
+}
+
+/// Why a view was not pinned.
+#[derive(Clone, Debug)]
+pub(crate) enum PinError {
+    /// This follower has ended. Look the history up again.
+    Ended,
+    /// As `Ended`; the name belongs to this history now.
+    Replaced {
+        /// Its id.
+        found: HistoryId,
+    },
+    /// The answer.
+    Failure(ReadFailure),
+}
+
+/// What every follower of a replica is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct FollowerOptions {
+    pub(crate) config: Arc<ReplicaConfig>,
+    pub(crate) entropy: Entropy,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Follower {
+    /// A follower and its task, which is to be spawned.
+    pub(crate) fn new(
+        loader: Loader,
+        options: FollowerOptions,
+        owner: Arc<dyn Owner>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let FollowerOptions { config, entropy, stop } = options;
+        let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
+        let shared = Arc::new(Shared {
+            loader,
+            state: watch::Sender::new(State::default()),
+            recent: Mutex::new(recent),
+            scans: Mutex::new(Scans::new(config.scans_max, config.scan())),
+            noticed: AtomicU64::new(0),
+            kick: Notify::new(),
+            older: Semaphore::new(1),
+        });
+        let (asks, taken) = mpsc::channel(ASKS_MAX);
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            owner,
+            asks: taken,
+            stop,
+            entropy,
+            waiting_max: config.waiting_max.max(1),
+            poll: config.poll(),
+            pace: Pace::new(config.checks_in_flight_max),
+            checks: Checks::default(),
+        };
+        (Self { shared, asks }, driver.run())
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// A view as fresh as asked for.
+    ///
+    /// Cancel safe: a request that goes away leaves nothing behind, and the
+    /// check that it waited for goes on for others.
+    pub(crate) async fn pin(
+        &self,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        match consistency {
+            Consistency::Strong => self.pin_fresh(deadline).await,
+            Consistency::AtLeast(version) => self.pin_at_least(version, deadline).await,
+            Consistency::Exact(version) => self.pin_exact(version, deadline).await,
+            Consistency::MaxStaleness(age) => self.pin_younger(age, deadline).await,
+            Consistency::Any => self.pin_any(deadline).await,
+        }
+    }
+
+    /// A view that a check proved which began after this call.
+    pub(crate) async fn pin_fresh(&self, deadline: Instant) -> Result<Pinned, PinError> {
+        self.ask(Want::Fresh, deadline).await
+    }
+
+    /// Whatever is at hand; opens the history if it is not.
+    pub(crate) async fn pin_any(&self, deadline: Instant) -> Result<Pinned, PinError> {
+        match self.shared.proved() {
+            Some(proved) => Ok(proved.pin()),
+            None => self.ask(Want::Open, deadline).await,
+        }
+    }
+
+    async fn pin_younger(&self, age: Duration, deadline: Instant) -> Result<Pinned, PinError> {
+        // The clock may have begun later than that: then any check will do.
+        let Some(moment) = Instant::now().checked_sub(age) else {
+            return self.pin_any(deadline).await;
+        };
+        match self.shared.proved() {
+            Some(proved) if moment <= proved.began => Ok(proved.pin()),
+            Some(_) | None => self.ask(Want::Since(moment), deadline).await,
+        }
+    }
+
+    async fn pin_at_least(
+        &self,
+        version: StateVersion,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        let mut states = self.shared.state.subscribe();
+        let mut newest = None;
+        loop {
+            // Another request's check may bring the version first.
+            let checked = tokio::select! {
+                biased;
+                reached = reach(&mut states, version) => return reached,
+                checked = self.pin_fresh(deadline) => checked,
+            };
+            match checked {
+                Ok(pinned) if version <= pinned.version() => return Ok(pinned),
+                Ok(pinned) => newest = Some(pinned.version()),
+                Err(PinError::Failure(ReadFailure::FreshnessUnverified { .. }))
+                    if newest.is_some() => {}
+                Err(error) => return Err(error),
+            }
+            let again = deadline.min(Instant::now() + CATCH_UP_PAUSE);
+            tokio::select! {
+                biased;
+                reached = reach(&mut states, version) => return reached,
+                () = sleep_until(again) => {}
+            }
+            // A check that began after the request arrived has said that the
+            // version did not exist then.
+            if let Some(newest) = newest.filter(|_| deadline <= Instant::now()) {
+                let oldest = self.shared.oldest().unwrap_or(newest);
+                let failure = ReadFailure::VersionAhead { wanted: version, oldest, newest };
+                return Err(PinError::Failure(failure));
+            }
+        }
+    }
+
+    async fn pin_exact(
+        &self,
+        version: StateVersion,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        let mut pinned = self.pin_any(deadline).await?;
+        if pinned.version() < version {
+            pinned = self.pin_fresh(deadline).await?;
+        }
+        let newest = pinned.version();
+        if newest < version {
+            let oldest = self.shared.oldest().unwrap_or(newest);
+            let failure = ReadFailure::VersionAhead { wanted: version, oldest, newest };
+            return Err(PinError::Failure(failure));
+        }
+        if newest == version {
+            return Ok(pinned);
+        }
+        match self.shared.kept(version) {
+            Some(view) => Ok(pinned.with_view(view)),
+            None => self.pin_older(pinned, version, deadline).await,
+        }
+    }
+
+    /// Asks the driver, and waits until the deadline.
+    async fn ask(&self, want: Want, deadline: Instant) -> Result<Pinned, PinError> {
+        let (reply, answer) = oneshot::channel();
+        let asked = async {
+            let ask = Ask { want, reply };
+            self.asks.send(ask).await.map_err(|_| PinError::Ended)?;
+            match answer.await {
+                Ok(Ok(pinned)) => Ok(pinned),
+                Ok(Err(failure)) => Err(pin_error(failure)),
+                Err(_) => Err(PinError::Ended),
+            }
+        };
+        match timeout_at(deadline, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(PinError::Failure(self.too_late(want))),
+        }
+    }
+
+    /// What the deadline has to say.
+    fn too_late(&self, want: Want) -> ReadFailure {
+        let trouble = self.shared.state.borrow().trouble.clone();
+        let detail = match trouble {
+            Some(trouble) => trouble.as_ref().into(),
+            None => "the object store did not answer by the deadline".into(),
+        };
+        match want {
+            Want::Open => ReadFailure::StoreUnavailable { detail, retry_after: RETRY_AFTER },
+            Want::Since(_) | Want::Fresh => {
+                ReadFailure::FreshnessUnverified { detail, retry_after: RETRY_AFTER }
+            }
+        }
+    }
+}
+
+/// Waits until the version is there, or never will be.
+async fn reach(
+    states: &mut watch::Receiver<State>,
+    version: StateVersion,
+) -> Result<Pinned, PinError> {
+    let is_there = |it: &Proved| version <= it.version();
+    let state = states.wait_for(|it| it.is_ended || it.proved.as_ref().is_some_and(is_there));
+    let reached = state.await.ok().and_then(|it| it.proved.clone()).filter(is_there);
+    reached.map(|it| it.pin()).ok_or(PinError::Ended)
+}
+
+fn pin_error(failure: CheckFailure) -> PinError {
+    match failure {
+        CheckFailure::Gone { detail } => {
+            PinError::Failure(ReadFailure::HistoryMissing { detail: detail.into() })
+        }
+        CheckFailure::Replaced { found } => PinError::Replaced { found },
+        CheckFailure::Refused(failure) => PinError::Failure(failure),
+        // The driver tries again and answers nobody with it.
+        CheckFailure::Unavailable { detail, .. } => {
+            let retry_after = RETRY_AFTER;
+            PinError::Failure(ReadFailure::FreshnessUnverified { detail, retry_after })
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn history(&self) -> &HistoryName {
+        self.loader.history()
+    }
+
+    pub(crate) fn loader(&self) -> &Loader {
+        &self.loader
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.borrow().proved.is_some()
+    }
+
+    /// A writer has published this head. Has it looked for, if it is news.
+    pub(crate) fn notice(&self, id: HistoryId, revision: Revision) {
+        let Some(local) = self.local() else { return };
+        // Another history under the name: whatever its revision, a check is
+        // what tells which of the two is right.
+        let is_other = local.head.history_id != id;
+        let revision = if is_other { local.head.revision.next() } else { revision };
+        if local.head.revision < revision {
+            self.noticed.fetch_max(revision.get(), Ordering::Relaxed);
+            self.kick.notify_one();
+        }
+    }
+
+    /// Keeps a version for the next page of a scan.
+    pub(crate) fn keep_for_scan(&self, pinned: &Pinned) {
+        lock(&self.scans).keep(pinned.view().clone());
+    }
+
+    /// The oldest version that is at hand, or can be made from the tail.
+    pub(crate) fn oldest(&self) -> Option<StateVersion> {
+        let tail = self.local()?.head.snapshot.version;
+        Some(self.recent().oldest().map_or(tail, |it| it.min(tail)))
+    }
+
+    fn kept(&self, version: StateVersion) -> Option<headwater_state::View> {
+        let recent = self.recent().find(version);
+        recent.or_else(|| lock(&self.scans).find(version))
+    }
+
+    fn forget_expired(&self, now: Instant) {
+        lock(&self.scans).forget_expired(now);
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        lock(&self.recent)
+    }
+
+    fn proved(&self) -> Option<Proved> {
+        self.state.borrow().proved.clone()
+    }
+
+    fn local(&self) -> Option<Arc<Local>> {
+        self.state.borrow().proved.as_ref().map(|it| Arc::clone(&it.local))
+    }
+}
+
+/// No holder of these locks leaves anything half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower").field("history", self.shared.history()).finish_non_exhaustive()
+    }
+}

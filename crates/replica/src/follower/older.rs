@@ -1,0 +1,158 @@
+//! Versions that no view is kept of, made again from the tail, and views whose
+//! snapshot was swept.
+
+use std::sync::Arc;
+
+use headwater_core::format;
+use headwater_core::head::Head;
+use headwater_core::keys::ObjectKind;
+use headwater_core::version::StateVersion;
+use headwater_state::{Defect, Loader, StateError, View};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Follower, PinError, lock};
+use crate::failure::ReadFailure;
+use crate::local::Pinned;
+
+/// Bytes of changes that are fetched before they are applied.
+const TAIL_BYTES_AT_ONCE: usize = 4 << 20;
+
+/// How often a snapshot may be swept under a read before it is told so.
+const SNAPSHOTS_MAX: usize = 3;
+
+impl Follower {
+    /// The view of a version before that of `pinned`, which is not kept: made
+    /// from the snapshot and the tail of the head that `pinned` was made from.
+    pub(super) async fn pin_older(
+        &self,
+        mut pinned: Pinned,
+        version: StateVersion,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        let expired =
+            |_| PinError::Failure(ReadFailure::Expired { detail: "making an older version" });
+        let permit = timeout_at(deadline, self.shared.older.acquire()).await.map_err(expired)?;
+        let _permit = permit.map_err(|_| PinError::Ended)?;
+        for _ in 0..SNAPSHOTS_MAX {
+            // Somebody who waited in front may have made it.
+            if let Some(view) = self.shared.kept(version) {
+                return Ok(pinned.with_view(view));
+            }
+            if version < pinned.head().snapshot.version {
+                return Err(PinError::Failure(self.retired(version, &pinned)));
+            }
+            let made = make(&self.shared.loader, pinned.head(), version);
+            match timeout_at(deadline, made).await.map_err(expired)? {
+                Ok(view) => {
+                    lock(&self.shared.scans).keep(view.clone());
+                    return Ok(pinned.with_view(view));
+                }
+                Err(StateError::Missing { key }) => {
+                    pinned = self.pin_after_missing(&pinned, key, deadline).await?;
+                }
+                Err(error) => return Err(PinError::Failure(ReadFailure::of_state(error))),
+            }
+        }
+        Err(PinError::Failure(self.retired(version, &pinned)))
+    }
+
+    /// The same version as `pinned` once an object below it was found missing:
+    /// over the snapshot of a head that is current.
+    pub(crate) async fn pin_again(
+        &self,
+        pinned: &Pinned,
+        missing: String,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        let version = pinned.version();
+        let fresh = self.pin_after_missing(pinned, missing, deadline).await?;
+        if version < fresh.head().snapshot.version {
+            return Err(PinError::Failure(self.retired(version, &fresh)));
+        }
+        let rebased = self.shared.loader.rebase(pinned.view(), fresh.head());
+        match timeout_at(deadline, rebased).await {
+            Ok(Ok(view)) => Ok(fresh.with_view(view)),
+            Ok(Err(error)) => Err(PinError::Failure(ReadFailure::of_state(error))),
+            Err(_) => {
+                let detail = "following a compaction";
+                Err(PinError::Failure(ReadFailure::Expired { detail }))
+            }
+        }
+    }
+
+    /// A current view, where the object may have been let go of meanwhile. If
+    /// it is still needed by what is current, data is lost.
+    pub(crate) async fn pin_after_missing(
+        &self,
+        pinned: &Pinned,
+        missing: String,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        let fresh = self.pin_fresh(deadline).await?;
+        let history = self.shared.history();
+        // Chunks are named by the snapshot, everything else by the head.
+        let is_chunk = missing.starts_with(&history.folder(ObjectKind::Chunk));
+        let is_needed = if is_chunk {
+            fresh.view().snapshot() == pinned.view().snapshot()
+        } else {
+            fresh.head().references().any(|it| history.object_key(&it.key) == missing)
+        };
+        if is_needed {
+            let detail = "it is missing, and the current head needs it";
+            return Err(PinError::Failure(ReadFailure::bad(missing, detail)));
+        }
+        Ok(fresh)
+    }
+
+    fn retired(&self, wanted: StateVersion, pinned: &Pinned) -> ReadFailure {
+        let newest = pinned.head().state_version;
+        let oldest = self.shared.oldest().unwrap_or(newest);
+        ReadFailure::VersionRetired { wanted, oldest, newest }
+    }
+}
+
+/// The view of a version in the tail of `head`, whose chain has been checked.
+async fn make(loader: &Loader, head: &Head, version: StateVersion) -> Result<View, StateError> {
+    let mut view = loader.open(&at_snapshot(loader, head).await?).await?.view;
+    while view.version() < version {
+        let next = view.version().next();
+        let changes = loader.read_changes(head, next, TAIL_BYTES_AT_ONCE).await?;
+        let Some(first) = changes.first().filter(|it| it.version == next) else {
+            // The head's tail is contiguous, so it has every version up to its
+            // own: `version` is past that.
+            return Ok(view);
+        };
+        debug_assert_eq!(first.version, next);
+        for change in changes.iter().take_while(|it| it.version <= version) {
+            view = view.apply(&change.change, change.hash);
+        }
+    }
+    Ok(view)
+}
+
+/// The head as it would be without its tail.
+async fn at_snapshot(loader: &Loader, head: &Head) -> Result<Head, StateError> {
+    let object = &head.snapshot.object;
+    let key = loader.history().object_key(&object.key);
+    let read = loader.store().get(&key).await;
+    let bytes = read.map_err(|error| match error {
+        headwater_store::ReadError::Missing { key } => StateError::Missing { key },
+        error @ (headwater_store::ReadError::Unavailable { .. }
+        | headwater_store::ReadError::Denied { .. }) => StateError::Store(Arc::new(error)),
+    })?;
+    if !object.is_to(&bytes) {
+        return Err(StateError::Bad { key, what: Defect::Hash });
+    }
+    let index = format::snapshot::decode(bytes).map_err(|error| match error {
+        format::DecodeError::Malformed { what } => {
+            StateError::Bad { key, what: Defect::Malformed { part: what } }
+        }
+        format::DecodeError::TooNew { found } => StateError::TooNew { key, found },
+    })?;
+    let mut head = head.clone();
+    head.state_version = head.snapshot.version;
+    head.chain_hash = index.chain_hash;
+    head.segments.clear();
+    head.changes.clear();
+    Ok(head)
+}

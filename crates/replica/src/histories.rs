@@ -1,0 +1,222 @@
+//! The histories that are open, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::version::Revision;
+use headwater_state::{ChunkCache, LoadOptions, Loader};
+use headwater_store::Store;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::consistency::Consistency;
+use crate::failure::{RETRY_AFTER, ReadFailure};
+use crate::follower::{Follower, FollowerOptions, Owner, PinError, Shared, lock};
+use crate::local::Pinned;
+
+/// How often a history may be replaced under one request.
+const LOOKUPS_MAX: usize = 4;
+
+/// Followers by name, opened on demand, dropped when idle or when there are too
+/// many.
+///
+/// Dropping one takes it out of the map and nothing else: requests that hold it
+/// go on with it, and its task ends with the last of them.
+pub(crate) struct Histories {
+    store: Arc<dyn Store>,
+    cache: ChunkCache,
+    options: FollowerOptions,
+    tasks: TaskTracker,
+    by_name: Mutex<BTreeMap<HistoryName, Slot>>,
+    /// Counts histories that were opened, for those who subscribe to them.
+    n_opened: watch::Sender<u64>,
+}
+
+struct Slot {
+    follower: Arc<Follower>,
+    used: Instant,
+}
+
+/// A view, with the follower that it is from.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) pinned: Pinned,
+}
+
+impl Histories {
+    pub(crate) fn new(store: Arc<dyn Store>, options: FollowerOptions, tasks: TaskTracker) -> Self {
+        let cache = ChunkCache::new(options.config.chunk_cache_bytes);
+        let by_name = Mutex::default();
+        Self { store, cache, options, tasks, by_name, n_opened: watch::Sender::new(0) }
+    }
+
+    /// A view of the history with this name, and this id if one is given.
+    pub(crate) async fn pin(
+        self: &Arc<Self>,
+        name: &HistoryName,
+        id: Option<HistoryId>,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Held, ReadFailure> {
+        for _ in 0..LOOKUPS_MAX {
+            let follower = self.follower(name)?;
+            match pin(&follower, id, consistency, deadline).await {
+                Ok(pinned) => return Ok(Held { follower, pinned }),
+                Err(PinError::Ended) => {}
+                Err(PinError::Replaced { found }) => {
+                    if let Some(id) = id.filter(|it| *it != found) {
+                        return Err(other_id(id, found));
+                    }
+                }
+                Err(PinError::Failure(failure)) => return Err(failure),
+            }
+        }
+        let detail = "the history was replaced again and again".into();
+        Err(ReadFailure::FreshnessUnverified { detail, retry_after: RETRY_AFTER })
+    }
+
+    /// The follower of a history; a new one if there is none.
+    fn follower(self: &Arc<Self>, name: &HistoryName) -> Result<Arc<Follower>, ReadFailure> {
+        let mut by_name = lock(&self.by_name);
+        let used = Instant::now();
+        if let Some(slot) = by_name.get_mut(name) {
+            slot.used = used;
+            return Ok(Arc::clone(&slot.follower));
+        }
+        if self.options.stop.is_cancelled() {
+            return Err(ReadFailure::ShuttingDown);
+        }
+        // Names that may not exist must not push out histories that do: those
+        // that are being opened have a limit of their own.
+        let limit = self.options.config.histories_max.max(1);
+        let n_opening = by_name.values().filter(|it| !it.follower.shared().is_open()).count();
+        if limit <= n_opening {
+            return Err(ReadFailure::TooManyHistories { limit });
+        }
+        let fetches_max = self.options.config.fetches_max;
+        let options = LoadOptions { fetches_max };
+        let loader =
+            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options);
+        let owner = Arc::new(Keeper(Arc::downgrade(self)));
+        let (follower, task) = Follower::new(loader, self.options.clone(), owner);
+        let follower = Arc::new(follower);
+        self.tasks.spawn(task);
+        by_name.insert(name.clone(), Slot { follower: Arc::clone(&follower), used });
+        Ok(follower)
+    }
+
+    /// Passes on what a writer told of a head.
+    pub(crate) fn notice(&self, name: &HistoryName, id: HistoryId, revision: Revision) {
+        if let Some(slot) = lock(&self.by_name).get(name) {
+            slot.follower.shared().notice(id, revision);
+        }
+    }
+
+    /// Drops what nobody has used for the idle time.
+    pub(crate) fn drop_idle(&self) {
+        let idle = self.options.config.idle();
+        lock(&self.by_name).retain(|name, slot| {
+            let is_kept = slot.used.elapsed() < idle;
+            if !is_kept {
+                tracing::debug!(history = %name, "dropped: nobody reads it");
+            }
+            is_kept
+        });
+    }
+
+    /// Changes whenever a history was opened.
+    pub(crate) fn opened(&self) -> watch::Receiver<u64> {
+        self.n_opened.subscribe()
+    }
+
+    /// Names of the open histories, in order.
+    pub(crate) fn open_names(&self) -> Vec<HistoryName> {
+        let by_name = lock(&self.by_name);
+        let open = by_name.iter().filter(|(_, it)| it.follower.shared().is_open());
+        open.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn drop_least_recent(&self, but: &HistoryName) {
+        let mut by_name = lock(&self.by_name);
+        let is_open = |it: &&Slot| it.follower.shared().is_open();
+        let mut n_open = by_name.values().filter(is_open).count();
+        while self.options.config.histories_max.max(1) < n_open {
+            let others = by_name.iter().filter(|(name, it)| *name != but && is_open(it));
+            let oldest = others.min_by_key(|(_, it)| it.used).map(|(name, _)| name.clone());
+            let Some(oldest) = oldest else { return };
+            tracing::debug!(history = %oldest, "dropped: others are used more");
+            by_name.remove(&oldest);
+            n_open -= 1;
+        }
+    }
+}
+
+/// What followers see of the map that holds them.
+struct Keeper(Weak<Histories>);
+
+impl Owner for Keeper {
+    fn opened(&self, shared: &Arc<Shared>) {
+        let Some(histories) = self.0.upgrade() else { return };
+        histories.drop_least_recent(shared.history());
+        histories.n_opened.send_modify(|it| *it += 1);
+    }
+
+    fn ended(&self, shared: &Arc<Shared>) {
+        let Some(histories) = self.0.upgrade() else { return };
+        let mut by_name = lock(&histories.by_name);
+        let is_this = |it: &Slot| Arc::ptr_eq(it.follower.shared(), shared);
+        if by_name.get(shared.history()).is_some_and(is_this) {
+            by_name.remove(shared.history());
+        }
+    }
+}
+
+async fn pin(
+    follower: &Follower,
+    id: Option<HistoryId>,
+    consistency: Consistency,
+    deadline: Instant,
+) -> Result<Pinned, PinError> {
+    let Some(id) = id else { return follower.pin(consistency, deadline).await };
+    // Versions do not compare across histories, so it has to be the right one
+    // before its versions are looked at.
+    match consistency {
+        Consistency::AtLeast(_) | Consistency::Exact(_) => {
+            let opened = follower.pin_any(deadline).await?;
+            check_id(follower, id, opened, deadline).await?;
+        }
+        Consistency::Strong | Consistency::MaxStaleness(_) | Consistency::Any => {}
+    }
+    let pinned = follower.pin(consistency, deadline).await?;
+    check_id(follower, id, pinned, deadline).await
+}
+
+/// `pinned`, if it is of the history with this id. If not, one check tells
+/// whether the view is what is out of date.
+async fn check_id(
+    follower: &Follower,
+    id: HistoryId,
+    pinned: Pinned,
+    deadline: Instant,
+) -> Result<Pinned, PinError> {
+    if pinned.history_id() == id {
+        return Ok(pinned);
+    }
+    let fresh = follower.pin_fresh(deadline).await?;
+    Err(PinError::Failure(other_id(id, fresh.history_id())))
+}
+
+fn other_id(wanted: HistoryId, found: HistoryId) -> ReadFailure {
+    let detail = format!("the name belongs to {found} and not to {wanted}");
+    ReadFailure::HistoryMissing { detail }
+}
+
+impl fmt::Debug for Histories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histories").field("store", &self.store).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,166 @@
+//! Hints from writers.
+//!
+//! One stream to each configured writer; histories are added to it as they are
+//! opened. A notice wakes the follower of its history, which then asks the
+//! store as always. So a notice that is lost, late, repeated or wrong changes
+//! no answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::version::Revision;
+use headwater_proto::v1;
+use headwater_proto::v1::write_service_client::WriteServiceClient;
+use headwater_store::Entropy;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::failure::with_causes;
+use crate::histories::Histories;
+
+/// Histories of one stream, as the contract limits them. Past it a new stream
+/// is opened with those that are open then.
+const HISTORIES_MAX: usize = 4_096;
+/// Names in one message: 256 of the longest are 64 KiB.
+const NAMES_AT_ONCE: usize = 256;
+/// Messages on their way to the writer.
+const MESSAGES_MAX: usize = 4;
+
+/// Bound of the first pause before connecting again; each further one doubles
+/// it.
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+/// Bound of the longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A stream that lasted so long counts as one that worked.
+const LASTED: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often an idle connection is asked for a sign of life: a writer whose
+/// host died is noticed in twice that.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// Listens to one writer.
+pub(crate) struct Subscriber {
+    address: String,
+    histories: Arc<Histories>,
+    entropy: Entropy,
+}
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+enum StreamEnd {
+    #[error("cannot connect")]
+    Connect(#[from] tonic::transport::Error),
+    #[error("the writer ended the stream")]
+    Status(#[from] tonic::Status),
+    #[error("the writer closed the stream")]
+    Closed,
+    #[error("as many histories were added as one stream takes")]
+    Full,
+}
+
+impl Subscriber {
+    pub(crate) fn new(address: String, histories: Arc<Histories>, entropy: Entropy) -> Self {
+        Self { address, histories, entropy }
+    }
+
+    /// Listens until it is dropped.
+    pub(crate) async fn run(self) {
+        let uri = if self.address.contains("://") {
+            self.address.clone()
+        } else {
+            format!("http://{}", self.address)
+        };
+        let endpoint = match Endpoint::from_shared(uri) {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                // Not worth stopping for: reads are answered without it.
+                tracing::error!(writer = self.address, %error, "not an address; not listening");
+                return;
+            }
+        };
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_while_idle(true);
+        let mut bound = PAUSE_FIRST;
+        loop {
+            let began = Instant::now();
+            let Err(end) = self.listen(&endpoint).await;
+            if LASTED <= began.elapsed() {
+                bound = PAUSE_FIRST;
+            }
+            let pause = bound / 2 + self.entropy.jitter(bound / 2);
+            tracing::debug!(
+                writer = self.address,
+                error = with_causes(&end),
+                ?pause,
+                "not listening"
+            );
+            sleep(pause).await;
+            bound = (bound * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn listen(&self, endpoint: &Endpoint) -> Result<std::convert::Infallible, StreamEnd> {
+        let mut writer = WriteServiceClient::new(endpoint.connect().await?);
+        let (requests, outgoing) = mpsc::channel(MESSAGES_MAX);
+        // Writers may answer only once they have been asked something, so both
+        // directions go on at once.
+        let adding = self.add_histories(requests);
+        let hearing = self.hear(&mut writer, ReceiverStream::new(outgoing));
+        tokio::select! {
+            end = adding => end,
+            end = hearing => end,
+        }
+    }
+
+    /// Adds the open histories, and those that are opened later.
+    async fn add_histories<T>(
+        &self,
+        requests: mpsc::Sender<v1::SubscribeHeadsRequest>,
+    ) -> Result<T, StreamEnd> {
+        let mut opened = self.histories.opened();
+        let mut added = BTreeSet::new();
+        loop {
+            opened.mark_unchanged();
+            let names = self.histories.open_names().into_iter();
+            let new: Vec<HistoryName> =
+                names.filter(|it| !added.contains(it)).take(HISTORIES_MAX).collect();
+            if HISTORIES_MAX < added.len() + new.len() {
+                return Err(StreamEnd::Full);
+            }
+            for names in new.chunks(NAMES_AT_ONCE) {
+                let histories = names.iter().map(|it| it.as_str().to_owned()).collect();
+                let sent = requests.send(v1::SubscribeHeadsRequest { histories }).await;
+                sent.map_err(|_| StreamEnd::Closed)?;
+            }
+            added.extend(new);
+            // The sender lives as long as the histories, which `self` holds.
+            opened.changed().await.map_err(|_| StreamEnd::Closed)?;
+        }
+    }
+
+    async fn hear<T>(
+        &self,
+        writer: &mut WriteServiceClient<Channel>,
+        outgoing: ReceiverStream<v1::SubscribeHeadsRequest>,
+    ) -> Result<T, StreamEnd> {
+        let answer = writer.subscribe_heads(outgoing).await?;
+        tracing::info!(writer = self.address, "listening");
+        let mut notices: Streaming<v1::SubscribeHeadsResponse> = answer.into_inner();
+        while let Some(notice) = notices.message().await? {
+            let name = HistoryName::parse(&notice.history);
+            let id = HistoryId::parse(&notice.history_id);
+            if let (Ok(name), Ok(id)) = (name, id) {
+                self.histories.notice(&name, id, Revision::new(notice.revision));
+            }
+        }
+        Err(StreamEnd::Closed)
+    }
+}

@@ -1,0 +1,274 @@
+//! Reading one history in this process.
+
+use std::sync::Arc;
+
+use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::operation::Key;
+use headwater_core::version::StateVersion;
+use headwater_state::{Entry, LoadedChange, Loader, Page, Scan, StateError, View};
+use tokio::time::{Instant, timeout_at};
+
+use crate::consistency::Consistency;
+use crate::failure::ReadFailure;
+use crate::follower::PinError;
+use crate::histories::{Held, Histories};
+use crate::local::Pinned;
+
+/// How often a snapshot may be swept under a read before it gives up.
+const SNAPSHOTS_MAX: usize = 3;
+
+/// Reads one history. Clones are cheap; making one opens nothing.
+///
+/// Every read takes the moment by which it has to be answered. Every method is
+/// cancel safe.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    histories: Arc<Histories>,
+    name: HistoryName,
+    id: Option<HistoryId>,
+}
+
+/// A view, and whether a later version would do as well.
+struct Source {
+    held: Held,
+    consistency: Consistency,
+}
+
+impl Reader {
+    pub(crate) fn new(histories: Arc<Histories>, name: HistoryName) -> Self {
+        Self { histories, name, id: None }
+    }
+
+    /// Reads only while the history has this id. Versions mean nothing in
+    /// another one.
+    #[must_use]
+    pub fn of_id(self, id: Option<HistoryId>) -> Self {
+        Self { id, ..self }
+    }
+
+    /// The history's name.
+    pub fn history(&self) -> &HistoryName {
+        &self.name
+    }
+
+    /// A view as fresh as asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadFailure`].
+    pub async fn pin(
+        &self,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Pinned, ReadFailure> {
+        Ok(self.hold(consistency, deadline).await?.pinned)
+    }
+
+    /// The entry at `key`, and what it was read from.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadFailure`].
+    pub async fn get(
+        &self,
+        key: &Key,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<(Option<Entry>, Pinned), ReadFailure> {
+        let source = self.source(consistency, deadline).await?;
+        if let Some(entry) = source.held.pinned.view().get_now(key) {
+            return Ok((entry, source.held.pinned));
+        }
+        self.serve(source, deadline, |view: View| async move { view.get(key).await }).await
+    }
+
+    /// The entries at `keys`, in their order, from one view. `None` instead of
+    /// them when keys and values together pass `bytes_max`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadFailure`].
+    pub async fn get_many(
+        &self,
+        keys: &[Key],
+        bytes_max: usize,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<(Option<Vec<Option<Entry>>>, Pinned), ReadFailure> {
+        let source = self.source(consistency, deadline).await?;
+        let read = |view: View| async move { get_many(&view, keys, bytes_max).await };
+        self.serve(source, deadline, read).await
+    }
+
+    /// One page of a range. The view is kept for the next page, if there is
+    /// one: ask for it with [`Consistency::Exact`] and the version of the view.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadFailure`].
+    pub async fn scan(
+        &self,
+        scan: &Scan,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<(Page, Pinned), ReadFailure> {
+        let source = self.source(consistency, deadline).await?;
+        let shared = Arc::clone(source.held.follower.shared());
+        let read = |view: View| async move { view.scan(scan).await };
+        let (page, pinned) = self.serve(source, deadline, read).await?;
+        if page.next.is_some() {
+            shared.keep_for_scan(&pinned);
+        }
+        Ok((page, pinned))
+    }
+
+    /// Change entries from version `from`, oldest first, up to a number and a
+    /// size of them, but at least one; none when the view ends before `from`.
+    /// `None` when the tail no longer reaches back to `from`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadFailure`].
+    pub async fn changes(
+        &self,
+        range: ChangeRange,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<(Option<Vec<LoadedChange>>, Pinned), ReadFailure> {
+        let mut held = self.hold(consistency, deadline).await?;
+        for _ in 0..SNAPSHOTS_MAX {
+            let loader = held.follower.shared().loader();
+            let read = range.read(loader, &held.pinned);
+            match timeout_at(deadline, read).await {
+                Ok(Ok(changes)) => return Ok((changes, held.pinned)),
+                Ok(Err(StateError::Missing { key })) => {
+                    let version = held.pinned.version();
+                    let view = held.pinned.view().clone();
+                    let again = held.follower.pin_after_missing(&held.pinned, key, deadline);
+                    let fresh = again.await.map_err(|it| self.gone(it))?;
+                    let is_exact = matches!(consistency, Consistency::Exact(_));
+                    held.pinned = if is_exact { fresh.with_view(view) } else { fresh };
+                    debug_assert!(version <= held.pinned.version(), "views do not go back");
+                }
+                Ok(Err(error)) => return Err(ReadFailure::of_state(error)),
+                Err(_) => return Err(ReadFailure::Expired { detail: "fetching changes" }),
+            }
+        }
+        Err(ReadFailure::Expired { detail: "changes were swept while they were fetched" })
+    }
+
+    async fn hold(&self, consistency: Consistency, deadline: Instant) -> Result<Held, ReadFailure> {
+        self.histories.pin(&self.name, self.id, consistency, deadline).await
+    }
+
+    async fn source(
+        &self,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Source, ReadFailure> {
+        Ok(Source { held: self.hold(consistency, deadline).await?, consistency })
+    }
+
+    /// Reads from a view. Where its snapshot was swept meanwhile, reads again
+    /// from what is current.
+    async fn serve<T, F>(
+        &self,
+        source: Source,
+        deadline: Instant,
+        read: impl Fn(View) -> F,
+    ) -> Result<(T, Pinned), ReadFailure>
+    where
+        F: Future<Output = Result<T, StateError>>,
+    {
+        let Source { held: Held { follower, mut pinned }, consistency } = source;
+        for _ in 0..SNAPSHOTS_MAX {
+            let missing = match timeout_at(deadline, read(pinned.view().clone())).await {
+                Ok(Ok(value)) => return Ok((value, pinned)),
+                Ok(Err(StateError::Missing { key })) => key,
+                Ok(Err(error)) => return Err(ReadFailure::of_state(error)),
+                Err(_) => return Err(ReadFailure::Expired { detail: "fetching data" }),
+            };
+            tracing::debug!(history = %self.name, key = missing, "reading again: it was swept");
+            let again = match consistency {
+                Consistency::Exact(_) => follower.pin_again(&pinned, missing, deadline).await,
+                Consistency::Strong
+                | Consistency::AtLeast(_)
+                | Consistency::MaxStaleness(_)
+                | Consistency::Any => follower.pin_after_missing(&pinned, missing, deadline).await,
+            };
+            pinned = again.map_err(|it| self.gone(it))?;
+        }
+        Err(ReadFailure::Expired { detail: "data was swept while it was fetched" })
+    }
+
+    /// The history ended while it was read.
+    fn gone(&self, error: PinError) -> ReadFailure {
+        match error {
+            PinError::Failure(failure) => failure,
+            PinError::Ended | PinError::Replaced { .. } => {
+                let detail = format!("{} was deleted while it was read", self.name);
+                ReadFailure::HistoryMissing { detail }
+            }
+        }
+    }
+}
+
+/// Which change entries are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeRange {
+    /// The first version; 0 is the oldest at hand.
+    pub from: StateVersion,
+    /// Most entries.
+    pub versions_max: u64,
+    /// Most bytes of them as stored. The first is returned whatever it takes.
+    pub bytes_max: usize,
+}
+
+impl ChangeRange {
+    async fn read(
+        self,
+        loader: &Loader,
+        pinned: &Pinned,
+    ) -> Result<Option<Vec<LoadedChange>>, StateError> {
+        let tail_from = pinned.head().tail_from();
+        let from = if self.from == StateVersion::ZERO { tail_from } else { self.from };
+        let is_newer = pinned.version() < from;
+        if from < tail_from && !is_newer {
+            return Ok(None);
+        }
+        if is_newer {
+            return Ok(Some(Vec::new()));
+        }
+        // Only the part of the tail that is wanted, so that not more is fetched.
+        let last = from.get().saturating_add(self.versions_max.max(1) - 1);
+        let last = StateVersion::new(last).min(pinned.version());
+        let mut head = (**pinned.head()).clone();
+        head.segments.retain(|it| it.from <= last);
+        head.changes.retain(|it| it.version <= last);
+        let mut changes = loader.read_changes(&head, from, self.bytes_max).await?;
+        changes.retain(|it| it.version <= last);
+        Ok(Some(changes))
+    }
+}
+
+/// Keys read side by side: as many values of the greatest size are in memory
+/// before their sum is known.
+const KEYS_AT_ONCE: usize = 32;
+
+async fn get_many(
+    view: &View,
+    keys: &[Key],
+    bytes_max: usize,
+) -> Result<Option<Vec<Option<Entry>>>, StateError> {
+    let (mut found, mut size_bytes) = (Vec::with_capacity(keys.len()), 0);
+    for keys in keys.chunks(KEYS_AT_ONCE) {
+        let entries = view.get_many(keys).await?;
+        let sizes = entries.iter().flatten().map(|it| it.key.as_bytes().len() + it.value.len());
+        size_bytes += sizes.sum::<usize>();
+        if bytes_max < size_bytes {
+            return Ok(None);
+        }
+        found.extend(entries);
+    }
+    Ok(Some(found))
+}
