@@ -331,9 +331,7 @@ impl Publisher {
     fn settle(&mut self) {
         self.unanswered = None;
         self.is_recovering = false;
-        self.failures = 0;
-        self.last_trouble = None;
-        self.has_lost = false;
+        self.end_back_off();
         for item in &mut self.queue {
             match item {
                 Item::Ask(pending) => pending.is_in_doubt = false,
@@ -346,12 +344,25 @@ impl Publisher {
         }
     }
 
+    /// The store answers, and nobody is in the way.
+    fn end_back_off(&mut self) {
+        self.failures = 0;
+        self.last_trouble = None;
+        self.has_lost = false;
+    }
+
     fn on_head_read(&mut self, outcome: ReadOutcome, effects: &mut Vec<Effect>) {
         let Some(began) = self.reading.take() else {
             panic!("a read was reported that was not asked for")
         };
+        // Not a read that finds out about a publication, and the head is not
+        // being fought for.
+        let is_plain_check = !self.is_recovering && self.unanswered.is_none();
         match outcome {
             ReadOutcome::Unchanged => {
+                if is_plain_check {
+                    self.end_back_off();
+                }
                 // The condition of an unanswered publication still holds: it
                 // may be applied yet. The pipeline is as good as it was, and is
                 // published again under a new nonce; whichever comes first wins.
@@ -360,6 +371,9 @@ impl Publisher {
             }
             ReadOutcome::Found { observed, evidence } => {
                 self.on_head_found(observed, evidence, began, effects);
+                if is_plain_check && !self.has_lost {
+                    self.end_back_off();
+                }
             }
             ReadOutcome::Missing => {
                 self.fail_all(&SubmitError::HistoryMissing, None, effects);
