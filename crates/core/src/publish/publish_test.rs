@@ -12,5 +12,7 @@ mod rig;
 
 mod control_test;
 mod doubt_test;
+mod maintain;
+mod pipeline_test;
 mod reject_test;
 mod repeat_test;
