@@ -1,9 +1,10 @@
 //! Object storage as the protocol sees it.
 //!
 //! In here: one small trait, [`Store`]; adapters behind it (S3 through
-//! `object_store`, a local directory, memory), chosen by URL; decorators of one
-//! concern each; and the contract suite that every adapter passes. Not in here:
-//! what the bytes mean.
+//! `object_store`, a local directory, memory), chosen by URL ([`open`](fn@open));
+//! decorators of one concern each ([`Layers`] puts them together); and the
+//! [contract suite](contract) that every adapter passes. Not in here: what the
+//! bytes mean.
 //!
 //! ```text
 //! driver -> Retry (immutable objects, reads) -> Timeout -> Meter -> adapter -> bucket

@@ -177,7 +177,8 @@ async fn attempts_are_bounded_counted_and_repeated() {
     faults.on_next(Call::ReplaceHead, Fault::Hang);
 
     assert_eq!(store.read_head(HEAD, Some(&tag)).await.unwrap(), HeadRead::Unchanged);
-    no_answer(store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await);
+    let sending = store.replace_head(HEAD, &tag, Bytes::from_static(b"2"));
+    no_answer(tokio::time::timeout(Duration::from_secs(3600), sending).await.unwrap());
 
     let now = meter.read();
     assert_eq!(now.count(Call::ReadHead, Outcome::Abandoned), 1);
