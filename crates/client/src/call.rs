@@ -76,6 +76,11 @@ impl GaveUp {
 }
 
 impl CallContext<'_> {
+    /// The same call as a part of one that has to be over by `deadline`.
+    pub(crate) fn by(self, deadline: Instant) -> Self {
+        Self { deadline, ..self }
+    }
+
     /// Makes attempts until one is answered, one is refused for good, or the
     /// deadline leaves no time. `attempt` is given a channel and the time it
     /// has.

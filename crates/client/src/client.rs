@@ -95,6 +95,11 @@ impl Client {
         Operation::new(self.operation_id())
     }
 
+    /// When a call that begins now has to be over.
+    pub(crate) fn deadline_from_now(&self) -> Instant {
+        Instant::now() + self.deadline.min(DEADLINE_MAX)
+    }
+
     /// A call to writers about `history`, begun now.
     pub(crate) fn to_writers<'a>(&'a self, history: &'a str) -> CallContext<'a> {
         self.call(&self.inner.writers, Route::History(history))
@@ -112,7 +117,7 @@ impl Client {
             route,
             config: self.inner.retry,
             random: &self.inner.random,
-            deadline: Instant::now() + self.deadline.min(DEADLINE_MAX),
+            deadline: self.deadline_from_now(),
         }
     }
 }

@@ -223,7 +223,3 @@ fn rank(history: &str, address: SocketAddr) -> [u8; 32] {
     hasher.update(address.to_string().as_bytes());
     *hasher.finalize().as_bytes()
 }
-
-#[cfg(test)]
-#[path = "pool_test.rs"]
-mod tests;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headwater_proto::v1;
+use tokio::time::Instant;
 
 use crate::call::{GaveUp, timed};
 use crate::client::{Client, history_service};
@@ -111,16 +112,16 @@ impl Session {
     }
 
     /// The newest version seen; asks for the head's where none was.
-    pub(crate) async fn newest(&self) -> Result<Token, GaveUp> {
+    pub(crate) async fn newest(&self, deadline: Instant) -> Result<Token, GaveUp> {
         match self.token() {
             Some(token) => Ok(token),
-            None => self.refresh().await,
+            None => self.refresh(deadline).await,
         }
     }
 
-    async fn refresh(&self) -> Result<Token, GaveUp> {
+    async fn refresh(&self, deadline: Instant) -> Result<Token, GaveUp> {
         let request = v1::GetHistoryRequest { name: self.history.to_string() };
-        let call = self.client.to_writers(&self.history);
+        let call = self.client.to_writers(&self.history).by(deadline);
         let answer = call
             .run(|channel, time| {
                 let request = timed(request.clone(), time);

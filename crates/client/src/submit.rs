@@ -3,6 +3,7 @@
 use headwater_proto::limits::MESSAGE_BYTES_MAX;
 use headwater_proto::v1;
 use prost::Message;
+use tokio::time::Instant;
 
 use crate::call::{GaveUp, timed};
 use crate::client::write_service;
@@ -129,14 +130,15 @@ impl Session {
     /// [`SubmitError`]; [`SubmitError::determinacy`] says whether the operation
     /// may have been applied.
     pub async fn submit(&self, mut operation: Operation) -> Result<Outcome, SubmitError> {
-        if let Err(gave_up) = self.pin_issue_version(&mut operation).await {
+        let deadline = self.client.deadline_from_now();
+        if let Err(gave_up) = self.pin_issue_version(&mut operation, deadline).await {
             return Err(SubmitError::new(gave_up, operation));
         }
         let request = match self.request(&operation) {
             Ok(request) => request,
             Err(failure) => return Err(SubmitError::new(refused(failure, false), operation)),
         };
-        let call = self.client.to_writers(&self.history);
+        let call = self.client.to_writers(&self.history).by(deadline);
         let attempt = |channel, time| {
             let request = timed(request.clone(), time);
             async move { write_service(channel).submit(request).await }
@@ -189,10 +191,14 @@ impl Session {
     }
 
     /// Fixes the issue version, for this attempt and all that follow.
-    pub(crate) async fn pin_issue_version(&self, operation: &mut Operation) -> Result<(), GaveUp> {
+    pub(crate) async fn pin_issue_version(
+        &self,
+        operation: &mut Operation,
+        deadline: Instant,
+    ) -> Result<(), GaveUp> {
         match operation.issue {
             IssueVersion::At(_) | IssueVersion::ServiceKept => Ok(()),
-            IssueVersion::Newest => match self.newest().await {
+            IssueVersion::Newest => match self.newest(deadline).await {
                 Ok(token) => {
                     operation.issue = IssueVersion::At(token.state_version);
                     Ok(())

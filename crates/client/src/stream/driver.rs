@@ -138,7 +138,8 @@ impl Driver {
 
     /// Takes an operation from the input into the window.
     async fn take(&mut self, mut operation: Operation) {
-        if let Err(gave_up) = self.session.pin_issue_version(&mut operation).await {
+        let deadline = self.session.client.deadline_from_now();
+        if let Err(gave_up) = self.session.pin_issue_version(&mut operation, deadline).await {
             return self.answer(operation, gave_up);
         }
         let request = match self.session.request(&operation) {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::fake::{Deployment, HISTORY, HISTORY_ID, Model, Step, address, in_doubt, refusal};
 use headwater_client::{
-    Accepted, Determinacy, HistoryError, IssueVersion, Operation, Outcome, Reason, SubmitError,
+    Accepted, Determinacy, HistoryError, IssueVersion, Lookup, Operation, Outcome, Reason,
+    SubmitError,
 };
 use headwater_proto::v1::submit_response::Outcome as WireOutcome;
 use headwater_proto::{reason, v1};
@@ -328,4 +329,24 @@ async fn deleting_again_after_a_lost_answer_is_done() {
     assert_eq!(client.delete_history(HISTORY, &id).await.unwrap(), 0);
     let error = client.delete_history(HISTORY, &id).await.unwrap_err();
     assert!(matches!(error, HistoryError::Missing(_)), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_says_what_became_of_an_operation() {
+    let deployment = Deployment::of(1);
+    let session = deployment.client().session(HISTORY);
+    let operation = session.client().operation().put("k", "v");
+    let id = operation.id().clone();
+    let at = IssueVersion::At(0);
+
+    let before = session.lookup(&id, at).await.unwrap();
+    accepted(session.submit(operation).await.unwrap());
+    let after = session.lookup(&id, IssueVersion::ServiceKept).await.unwrap();
+
+    assert_eq!(before, Lookup::NotAccepted { through_version: 0 });
+    assert!(matches!(after, Lookup::Accepted(it) if it.state_version == 1));
+    let shared = deployment.shared();
+    let asked: Vec<_> =
+        shared.lookups.iter().map(|it| (it.issued_from_version, it.service_kept)).collect();
+    assert_eq!(asked, [(Some(0), false), (None, true)]);
 }

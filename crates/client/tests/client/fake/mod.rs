@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) submissions: Vec<(SocketAddr, v1::SubmitRequest)>,
     /// Every single-key read received, with the server that received it.
     pub(crate) reads: Vec<(SocketAddr, v1::GetRequest)>,
+    pub(crate) lookups: Vec<v1::GetOperationRequest>,
     /// The time that each submission was given.
     pub(crate) timeouts: Vec<Option<String>>,
     /// A replica that breaks the contract: pages are of the newest version.

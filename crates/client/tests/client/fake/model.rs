@@ -50,6 +50,10 @@ impl Model {
         self.apply(&[v1::Mutation { kind: Some(MutationKind::Put(put)) }]);
     }
 
+    pub(crate) fn receipt(&self, operation_id: &str) -> Option<v1::Accepted> {
+        self.receipts.get(operation_id).cloned()
+    }
+
     pub(crate) fn submit(&mut self, request: &v1::SubmitRequest) -> v1::SubmitResponse {
         if let Some(receipt) = self.receipts.get(&request.operation_id) {
             let accepted = v1::Accepted { from_receipt: true, ..receipt.clone() };

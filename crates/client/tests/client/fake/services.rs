@@ -158,9 +158,17 @@ impl WriteService for Fake {
 
     async fn get_operation(
         &self,
-        _: Request<v1::GetOperationRequest>,
+        request: Request<v1::GetOperationRequest>,
     ) -> Result<Response<v1::GetOperationResponse>, Status> {
-        Err(Status::unimplemented("not in the script"))
+        use v1::get_operation_response::Outcome;
+        let mut shared = self.shared();
+        let outcome = match shared.model.receipt(&request.get_ref().operation_id) {
+            Some(accepted) => Outcome::Accepted(accepted),
+            None => Outcome::NotAcceptedThroughVersion(shared.model.version()),
+        };
+        shared.lookups.push(request.into_inner());
+        let history_id = shared.model.history_id.clone();
+        Ok(Response::new(v1::GetOperationResponse { history_id, outcome: Some(outcome) }))
     }
 
     type SubscribeHeadsStream = BoxStream<'static, Result<v1::SubscribeHeadsResponse, Status>>;
