@@ -13,6 +13,7 @@ use headwater_core::head::{
 use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId};
 use headwater_core::keys::ObjectKey;
 use headwater_core::operation::{Key, KeyRange};
+use headwater_core::receipt::Receipt;
 use headwater_core::version::Revision;
 use headwater_store::{Faults, Memory};
 
@@ -191,8 +192,6 @@ fn publisher(nonce: u8) -> Publisher {
 }
 
 /// The receipts that changes carry, in order.
-pub(crate) fn receipts_of(
-    changes: &[crate::LoadedChange],
-) -> Vec<headwater_core::receipt::Receipt> {
+pub(crate) fn receipts_of(changes: &[LoadedChange]) -> Vec<Receipt> {
     changes.iter().flat_map(|it| it.change.receipts(it.version)).collect()
 }

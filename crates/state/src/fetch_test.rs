@@ -251,6 +251,23 @@ async fn a_follower_moves_to_a_newer_snapshot() {
 }
 
 #[tokio::test]
+async fn a_view_takes_over_the_snapshot_of_another_one() {
+    let mut bucket = filled().await;
+    let before = bucket.view.clone();
+    bucket.commit(vec![delete(text(1))]).await;
+    let at_snapshot = bucket.view.clone();
+    let next = bucket.tail[0].change.clone();
+    let ahead = at_snapshot.apply(&next, bucket.tail[0].hash);
+    bucket.compact().await;
+
+    let moved = ahead.rebase_onto(&bucket.view).unwrap();
+    assert_eq!((moved.snapshot(), moved.version()), (bucket.view.snapshot(), ahead.version()));
+    assert_eq!((moved.overlay_len(), moved.chain_hash()), (1, ahead.chain_hash()));
+    assert!(at_snapshot.rebase_onto(&bucket.view).is_some());
+    assert!(before.rebase_onto(&bucket.view).is_none(), "it has not got that far");
+}
+
+#[tokio::test]
 async fn the_tail_is_read_in_pieces() {
     let mut bucket = filled().await;
     for number in 0..6 {

@@ -242,9 +242,9 @@ impl View {
         Self(Arc::new(Inner { version, base: Arc::clone(&self.0.base), overlay, chain }))
     }
 
-    /// The same version over the snapshot that `other` is over, as
-    /// [`Self::rebase`]: for the views that were made while another one was
-    /// moved to a newer snapshot.
+    /// The same version over the snapshot that `other` is over: for views that
+    /// were made while that one was moved to a newer snapshot. `None` when the
+    /// snapshot's version is not in this view's tail, or not on its chain.
     pub fn rebase_onto(&self, other: &Self) -> Option<Self> {
         self.rebase(Arc::clone(&other.0.base))
     }
