@@ -1,1 +1,103 @@
-//! Being written.
+//! `headwater`: the whole service in one process, and the operator's commands.
+//!
+//! In here: the command line, what is printed, the exit codes, and the two
+//! commands that are programs of their own, import and export. Not in here: any
+//! decision of the protocol; commands ask servers through [`headwater_client`].
+//!
+//! ```text
+//! args -> command -> client -> writer, replica
+//!            |
+//!            +--> output (text or JSON) -> exit code
+//! ```
+//!
+//! # Invariants
+//!
+//! - Text is for people and may change; JSON field names and exit codes are for
+//!   programs and do not.
+//! - Every command that writes says the operation id and the issue version that
+//!   it used, whatever became of it.
+//! - What may have been applied never ends with the exit code of what was not.
+
+mod args;
+mod condition;
+mod durable;
+mod exit;
+mod export;
+mod failed;
+mod field;
+mod histories;
+mod import;
+mod inspect;
+mod issue;
+mod ndjson;
+mod outcome;
+mod output;
+mod progress;
+mod read;
+mod serve;
+mod shown;
+mod txn;
+mod write;
+
+use std::process::ExitCode;
+
+pub use self::args::{Cli, Command, Connection, Freshness, Source};
+pub use self::exit::{EXIT_CODES, Exit};
+use self::failed::Failed;
+use self::output::{Output, report};
+
+/// Runs the command of this process's command line.
+pub fn run() -> ExitCode {
+    let cli = Cli::from_process();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("cannot start: {error}");
+            report(&Failed::new(Exit::Unexpected, message), cli.format());
+            return Exit::Unexpected.into();
+        }
+    };
+    let outcome = runtime.block_on(Box::pin(command(&cli)));
+    // A read of standard input that nobody waits for any more must not hold the
+    // process.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(failed) => {
+            report(&failed, cli.format());
+            failed.exit.into()
+        }
+    }
+}
+
+async fn command(cli: &Cli) -> Result<Exit, Failed> {
+    let mut output = Output::new(cli.format());
+    let outcome = Box::pin(dispatch(cli, &mut output)).await;
+    // What was printed before an error is not lost with it.
+    let finished = output.finish();
+    let exit = outcome?;
+    finished?;
+    Ok(exit)
+}
+
+async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
+    let client = cli.connection.client()?;
+    match &cli.command {
+        Command::Serve(args) => serve::serve(args, output).await,
+        Command::Create(args) => histories::create(&client, args, output).await,
+        Command::List(args) => histories::list(&client, args, output).await,
+        Command::RaiseEpoch(args) => histories::raise_epoch(&client, args, output).await,
+        Command::DeleteHistory(args) => histories::delete(&client, args, output).await,
+        Command::Put(args) => write::put(&client, args, output).await,
+        Command::Delete(args) => write::delete(&client, args, output).await,
+        Command::Add(args) => write::add(&client, args, output).await,
+        Command::Txn(args) => write::txn(&client, args, output).await,
+        Command::Get(args) => read::get(&client, args, output).await,
+        Command::Scan(args) => read::scan(&client, args, output).await,
+        Command::Log(args) => inspect::log(&client, args, output).await,
+        Command::Head(args) => inspect::head(&client, args, output).await,
+        Command::Op(args) => inspect::op(&client, args, output).await,
+        Command::Import(args) => import::import(&client, args, cli.format(), output).await,
+        Command::Export(args) => export::export(&client, args, cli.format(), output).await,
+    }
+}

@@ -1,0 +1,210 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use headwater_client::{Client, Consistency, HistoryId, Session, Token};
+
+use crate::exit::EXIT_CODES;
+use crate::export::ExportArgs;
+use crate::failed::Failed;
+use crate::histories::{CreateArgs, DeleteHistoryArgs, ListArgs, RaiseEpochArgs};
+use crate::import::ImportArgs;
+use crate::inspect::{HeadArgs, LogArgs, OpArgs};
+use crate::output::Format;
+use crate::read::{GetArgs, ScanArgs};
+use crate::serve::ServeArgs;
+use crate::txn::SHAPE;
+use crate::write::{AddArgs, DeleteArgs, PutArgs, TxnArgs};
+
+/// Where `headwater serve` listens, and where every other command asks.
+pub(crate) const ADDRESS_DEFAULT: &str = "127.0.0.1:7410";
+
+/// A replicated head service over object storage: ordered histories of keys and
+/// values, written by compare-and-swap and read with proven freshness.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "headwater", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// Where servers are.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Write answers as JSON, one value a line, on standard output; errors as
+    /// JSON on standard error.
+    #[arg(long, global = true, help_heading = "Global")]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Where servers are, and how long they are waited for.
+#[derive(Clone, Debug, Args)]
+pub struct Connection {
+    /// Writers, HOST:PORT, several separated by commas. A DNS name stands for
+    /// all its addresses.
+    #[arg(
+        long = "writer",
+        value_name = "ADDRESS",
+        env = "HEADWATER_WRITER",
+        default_value = ADDRESS_DEFAULT,
+        value_delimiter = ',',
+        global = true,
+        help_heading = "Global"
+    )]
+    pub writers: Vec<String>,
+    /// Replicas, likewise. Default: where the writers are, as for `serve`.
+    #[arg(
+        long = "replica",
+        value_name = "ADDRESS",
+        env = "HEADWATER_REPLICA",
+        value_delimiter = ',',
+        global = true,
+        help_heading = "Global"
+    )]
+    pub replicas: Vec<String>,
+    /// Longest time for one call, retries included, in seconds.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        value_parser = clap::value_parser!(u64).range(1..=86_400),
+        global = true,
+        help_heading = "Global"
+    )]
+    pub deadline_seconds: u64,
+}
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run a writer and a replica in one process.
+    Serve(ServeArgs),
+    /// Create a history.
+    Create(CreateArgs),
+    /// List histories.
+    List(ListArgs),
+    /// Set a key.
+    Put(PutArgs),
+    /// Remove a key.
+    Delete(DeleteArgs),
+    /// Add to a 64-bit integer, and print the sum.
+    Add(AddArgs),
+    /// Apply preconditions and mutations, all or nothing, from JSON.
+    Txn(TxnArgs),
+    /// Print the value of a key.
+    Get(GetArgs),
+    /// Print keys and values in order.
+    Scan(ScanArgs),
+    /// Print the change entries: what each version changed, and by which
+    /// operations.
+    Log(LogArgs),
+    /// Describe the head: versions, tail, receipts, objects.
+    Head(HeadArgs),
+    /// Say what became of an operation.
+    Op(OpArgs),
+    /// Put every line of an NDJSON file, each once, however often it is run.
+    Import(ImportArgs),
+    /// Write all keys and values of one version as NDJSON.
+    Export(ExportArgs),
+    /// Take over an exclusive history: raise its writer epoch by one.
+    RaiseEpoch(RaiseEpochArgs),
+    /// Delete a history with everything in it.
+    DeleteHistory(DeleteHistoryArgs),
+}
+
+/// How fresh a read must be. Default: strong.
+#[derive(Clone, Debug, Default, Args)]
+#[group(multiple = false)]
+pub struct Freshness {
+    /// Linearizable: proven current after the request arrived.
+    #[arg(long, help_heading = "Freshness")]
+    pub strong: bool,
+    /// This state version or a later one.
+    #[arg(long, value_name = "VERSION", help_heading = "Freshness")]
+    pub at_least: Option<u64>,
+    /// Exactly this state version, if a replica has it at hand.
+    #[arg(long, value_name = "VERSION", help_heading = "Freshness")]
+    pub exact: Option<u64>,
+    /// Proven current no longer ago than this, in milliseconds.
+    #[arg(long, value_name = "MS", help_heading = "Freshness")]
+    pub max_staleness_ms: Option<u64>,
+    /// Whatever the replica has at hand, however old.
+    #[arg(long, help_heading = "Freshness")]
+    pub any: bool,
+}
+
+/// Which history to read.
+#[derive(Clone, Debug, Args)]
+pub struct Source {
+    /// The history's name.
+    pub history: String,
+    /// The id that the history must have; another history of this name is not
+    /// read.
+    #[arg(long, value_name = "HISTORY_ID")]
+    pub history_id: Option<HistoryId>,
+}
+
+impl Cli {
+    /// Reads the process's command line. Ends the process for `--help`, and for
+    /// one that cannot be read.
+    pub fn from_process() -> Self {
+        let matches = Self::with_exit_codes().get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The definition, with the exit codes at the end of every help page.
+    fn with_exit_codes() -> clap::Command {
+        let shape_too = format!("{SHAPE}\n\n{EXIT_CODES}");
+        Self::command()
+            .after_help(EXIT_CODES)
+            .mut_subcommands(|it| it.after_help(EXIT_CODES))
+            .mut_subcommand("txn", |it| it.after_long_help(shape_too))
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { Format::Text }
+    }
+}
+
+impl Connection {
+    pub(crate) fn client(&self) -> Result<Client, Failed> {
+        let client = Client::builder()
+            .writers(&self.writers)
+            .replicas(&self.replicas)
+            .deadline(Duration::from_secs(self.deadline_seconds))
+            .build()?;
+        Ok(client)
+    }
+}
+
+impl Freshness {
+    pub(crate) fn level(&self) -> Consistency {
+        if let Some(version) = self.at_least {
+            Consistency::AtLeast(version)
+        } else if let Some(version) = self.exact {
+            Consistency::Exact(version)
+        } else if let Some(ms) = self.max_staleness_ms {
+            Consistency::MaxStaleness(Duration::from_millis(ms))
+        } else if self.any {
+            Consistency::Any
+        } else {
+            Consistency::Strong
+        }
+    }
+}
+
+impl Source {
+    pub(crate) fn session(&self, client: &Client) -> Session {
+        match &self.history_id {
+            Some(history_id) => {
+                let token = Token { history_id: history_id.clone(), state_version: 0 };
+                client.session_from(&*self.history, token)
+            }
+            None => client.session(&*self.history),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "args_test.rs"]
+mod tests;

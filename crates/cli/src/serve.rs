@@ -1,0 +1,128 @@
+//! `serve`: a writer and a replica in one process, on one address.
+//!
+//! The replica is told of the writer's heads directly, which makes reads catch
+//! up early; it proves freshness against the store like any other replica.
+//!
+//! # Invariant
+//!
+//! - On a signal, calls in flight finish first; then the writer answers what it
+//!   has taken, and the process ends. Nothing that was accepted depends on it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use headwater_daemon::options::{ProcessOptions, StoreOptions};
+use headwater_daemon::serve::{Listening, Services};
+use headwater_daemon::signals::StopSignal;
+use headwater_daemon::telemetry::{self, with_causes};
+use headwater_replica::{Replica, ReplicaConfig};
+use headwater_store::Entropy;
+use headwater_writer::{HeadNotice, WriterConfig};
+use serde_json::json;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
+
+use crate::args::ADDRESS_DEFAULT;
+use crate::exit::Exit;
+use crate::failed::Failed;
+use crate::output::Output;
+
+/// `serve`
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Keep histories in this local directory. It is made where it is missing.
+    #[arg(long, value_name = "DIR", default_value = "data", conflicts_with = "store")]
+    pub root: PathBuf,
+    /// Keep histories in this store instead: `file:///absolute/path`,
+    /// `s3://bucket/prefix`, `memory:`.
+    #[arg(long, value_name = "URL", env = "HEADWATER_STORE")]
+    pub store: Option<String>,
+    /// Where to listen. Port 0 is one that the system chooses.
+    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS_DEFAULT, env = "HEADWATER_LISTEN")]
+    pub listen: SocketAddr,
+    /// Logging and stopping.
+    #[command(flatten)]
+    pub process: ProcessOptions,
+    /// The writer's settings.
+    #[command(flatten, next_help_heading = "Writer")]
+    pub writer: WriterConfig,
+}
+
+pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit, Failed> {
+    let refused = |error: &dyn std::error::Error| Failed::usage(with_causes(error));
+    telemetry::init(args.process.log_format).map_err(|error| refused(&error))?;
+    let stop = StopSignal::install()
+        .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
+    let url = match &args.store {
+        Some(url) => url.clone(),
+        None => directory_url(&args.root)?,
+    };
+    let entropy = Entropy::from_os();
+    let opened =
+        StoreOptions { url: url.clone() }.open(entropy.clone()).map_err(|error| refused(&error))?;
+    let listening = Listening::bind(args.listen).await.map_err(|error| refused(&error))?;
+    let writer =
+        headwater_writer::start(Arc::clone(&opened.store), args.writer.clone(), entropy.clone())
+            .map_err(|error| refused(&error))?;
+    let replica = headwater_replica::start(opened.store, ReplicaConfig::default(), entropy);
+    let services = Services::new()
+        .with(writer.write_service())
+        .with(writer.history_service())
+        .with(replica.service());
+    announce(listening.local_address(), &url, output)?;
+
+    let replica = Arc::new(replica);
+    let telling =
+        AbortOnDropHandle::new(tokio::spawn(tell(writer.notices(), Arc::clone(&replica))));
+    let served = listening.serve(services, stop.token(), args.process.drain_max()).await;
+    drop(telling);
+    writer.shutdown().await;
+    served.map_err(|error| Failed::new(Exit::Unexpected, with_causes(&error)))?;
+    Ok(Exit::Done)
+}
+
+/// Passes the writer's heads on to the replica. Missing some changes no answer.
+async fn tell(mut notices: broadcast::Receiver<HeadNotice>, replica: Arc<Replica>) {
+    loop {
+        match notices.recv().await {
+            Ok(it) => replica.notice(&it.history, it.history_id, it.revision),
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Says where it listens, and a line to try. The first line is for programs
+/// that wait for it.
+fn announce(address: SocketAddr, url: &str, output: &mut Output) -> Result<(), Failed> {
+    let option = if address.to_string() == ADDRESS_DEFAULT {
+        String::new()
+    } else {
+        format!(" --writer {address}")
+    };
+    output.answer(
+        || json!({ "listening": address.to_string(), "store": url }),
+        || {
+            format!(
+                "listening on {address}\n\
+                 histories are in {url}\n\
+                 try: headwater create demo{option} && headwater put demo greeting \
+                 hello{option} && headwater get demo greeting{option}"
+            )
+        },
+    )?;
+    output.flush()
+}
+
+fn directory_url(root: &Path) -> Result<String, Failed> {
+    let failed = |error| Failed::file("use", root, &error);
+    std::fs::create_dir_all(root).map_err(failed)?;
+    let absolute = std::path::absolute(root).map_err(failed)?;
+    let url = Url::from_file_path(&absolute)
+        .map_err(|()| Failed::usage(format!("not a directory: {}", absolute.display())))?;
+    Ok(url.into())
+}
