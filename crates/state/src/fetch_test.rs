@@ -256,7 +256,7 @@ async fn a_view_takes_over_the_snapshot_of_another_one() {
     let before = bucket.view.clone();
     bucket.commit(vec![delete(text(1))]).await;
     let at_snapshot = bucket.view.clone();
-    let next = bucket.tail[0].change.clone();
+    let next = Arc::clone(&bucket.tail[0].change);
     let ahead = at_snapshot.apply(&next, bucket.tail[0].hash);
     bucket.compact().await;
 
