@@ -298,6 +298,7 @@ impl Publisher {
     ) {
         let Some(index) = self.pipeline.iter().position(|it| it.id == id) else { return };
         let mut is_changed = false;
+        let now = self.now;
         let batch = &mut self.pipeline[index];
         let (Phase::Staging(decided) | Phase::Ready(decided)) = &batch.phase else { return };
         for (pending, verdict) in batch.asks.iter_mut().zip(&decided.verdicts) {
@@ -316,8 +317,14 @@ impl Publisher {
                 None => *is_durable = true,
                 Some(record) if record.request_hash == operation.request_hash => {
                     *is_durable = true;
-                    is_changed |= *issued_from != record.issued_from;
-                    *issued_from = record.issued_from;
+                    if *issued_from != record.issued_from {
+                        *issued_from = record.issued_from;
+                        is_changed = true;
+                        // Another writer may have made the record after the
+                        // newest proof, from a head that is newer still: as
+                        // far as proofs go, the question is asked now.
+                        pending.arrived = now;
+                    }
                 }
                 // A record is for ever, and nothing of this submission was
                 // published before it: told at once.
