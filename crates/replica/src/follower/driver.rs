@@ -83,7 +83,8 @@ pub(super) struct Checks {
     /// A check with a higher number began after the local head was read and
     /// followed: it cannot have read an older one.
     local_read_at: u64,
-    is_kicked: bool,
+    /// The notice that the last check has taken up.
+    noticed: u64,
 }
 
 /// The end of the conditional read of a check.
@@ -123,10 +124,7 @@ impl Driver {
             () = self.stop.cancelled() => Err(Ended),
             Some(followed) = following => self.followed(followed),
             Some(read) = self.checks.reads.next(), if is_reading => self.read(read),
-            () = self.shared.kick.notified() => {
-                self.checks.is_kicked = true;
-                Ok(())
-            }
+            () = self.shared.kick.notified() => Ok(()),
             () = until(wake) => Ok(()),
             taken = self.asks.recv_many(asks, ASKS_AT_ONCE), if has_room => {
                 if taken == 0 {
@@ -168,8 +166,8 @@ impl Driver {
             self.checks.waiters.forget_gone();
         }
         let last_live = self.checks.live.last_key_value().map_or(0, |(number, _)| *number);
-        self.checks.is_kicked &= self.shared.is_behind_notice();
-        let is_wanted = self.checks.waiters.want_after(last_live) || self.checks.is_kicked;
+        let is_noticed = self.shared.is_behind_notice(self.checks.noticed);
+        let is_wanted = self.checks.waiters.want_after(last_live) || is_noticed;
         let is_open = self.shared.state.borrow().proved.is_some();
         let poll_at = self.poll.filter(|_| is_open).and_then(|it| self.pace.due_after(it));
         let wanted_at = if is_wanted { Some(now) } else { poll_at };
@@ -185,7 +183,7 @@ impl Driver {
         self.checks.n_begun += 1;
         let number = self.checks.n_begun;
         self.checks.live.insert(number, now);
-        self.checks.is_kicked = false;
+        self.checks.noticed = self.shared.noticed.load(Ordering::Relaxed);
         self.pace.began(now);
         self.shared.forget_expired(now);
         let store = Arc::clone(self.shared.loader.store());
@@ -342,10 +340,12 @@ impl Driver {
 }
 
 impl Shared {
-    /// Whether a writer has told of a head that is not followed yet.
-    fn is_behind_notice(&self) -> bool {
+    /// Whether a writer has told of a head that is not followed yet, since the
+    /// notice that was taken up last. Told twice is told once: a wrong notice
+    /// costs one check.
+    fn is_behind_notice(&self, taken_up: u64) -> bool {
         let noticed = self.noticed.load(Ordering::Relaxed);
-        self.local().is_none_or(|it| it.head.revision.get() < noticed)
+        noticed != taken_up && self.local().is_some_and(|it| it.head.revision.get() < noticed)
     }
 }
 

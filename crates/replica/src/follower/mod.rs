@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     state: watch::Sender<State>,
     recent: Mutex<Recent>,
     scans: Mutex<Scans>,
-    /// The newest revision that a writer has told of.
+    /// The revision that a writer has told of last.
     noticed: AtomicU64,
     /// Wakes the driver after a notice.
     kick: Notify,
@@ -180,11 +180,12 @@ impl Follower {
         let mut states = self.shared.state.subscribe();
         let mut newest = None;
         loop {
-            // Another request's check may bring the version first.
+            // Another request's check may bring the version first. The answer
+            // to this one says more than the end of the follower does.
             let checked = tokio::select! {
                 biased;
-                reached = reach(&mut states, version) => return reached,
                 checked = self.pin_fresh(deadline) => checked,
+                reached = reach(&mut states, version) => return reached,
             };
             match checked {
                 Ok(pinned) if version <= pinned.version() => return Ok(pinned),
@@ -314,7 +315,7 @@ impl Shared {
         let is_other = local.head.history_id != id;
         let revision = if is_other { local.head.revision.next() } else { revision };
         if local.head.revision < revision {
-            self.noticed.fetch_max(revision.get(), Ordering::Relaxed);
+            self.noticed.store(revision.get(), Ordering::Relaxed);
             self.kick.notify_one();
         }
     }

@@ -1,0 +1,17 @@
+//! A replica over a bucket in memory whose answers a test can order, and a
+//! small publisher that writes heads into it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up has failed")]
+
+mod bucket;
+mod damage;
+mod endings;
+mod freshness;
+mod limits;
+mod outage;
+mod overlap;
+mod polling;
+mod push;
+mod rpc;
+mod scan;
+mod sharing;
+mod versions;

@@ -1,0 +1,75 @@
+//! What an open history costs when nobody asks.
+
+use std::time::Duration;
+
+use headwater_core::version::Revision;
+use headwater_replica::{Consistency, ReplicaConfig, start};
+use headwater_store::{Call, Entropy};
+
+use crate::bucket::{Rig, deadline, quiet};
+
+fn polling() -> ReplicaConfig {
+    ReplicaConfig { poll_ms: 1_000, idle_seconds: 100_000, ..quiet() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_heartbeats() {
+    let rig = Rig::open(polling()).await;
+    let reader = |it: &headwater_replica::Replica| it.reader(rig.writer.head.history.clone());
+    let mut replicas = Vec::new();
+    for seed in 0..49 {
+        let replica = start(rig.faults.store(), polling(), Entropy::from_seed(seed));
+        reader(&replica).pin(Consistency::Any, deadline()).await.unwrap();
+        replicas.push(replica);
+    }
+    rig.faults.clear_log();
+
+    tokio::time::sleep(Duration::from_millis(3_600_500)).await;
+
+    let log = rig.faults.log();
+    assert!(log.iter().all(|(call, _)| *call == Call::ReadHead), "conditional reads only");
+    // 50 replicas, 3,600 seconds; the log keeps the last 100,000 of them.
+    assert_eq!(rig.faults.calls(Call::ReadHead), 50 + 50 * 3_600);
+    assert_eq!(rig.writer.head.revision, Revision::FIRST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn polling_brings_what_was_committed() {
+    let mut rig = Rig::open(polling()).await;
+    rig.writer.put("k", "v").await;
+
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_takes_the_place_of_a_poll() {
+    let rig = Rig::open(polling()).await;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        rig.read("k", Consistency::Strong).await.unwrap();
+    }
+    assert_eq!(rig.count(Call::ReadHead), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_polling_nothing_is_asked() {
+    let rig = Rig::open(quiet()).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(rig.faults.log().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn polling_survives_an_outage() {
+    let mut rig = Rig::open(polling()).await;
+    rig.faults.set_outage(true);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Once a second, not more: nobody waits.
+    assert!((55..=65).contains(&rig.count(Call::ReadHead)), "{}", rig.count(Call::ReadHead));
+    rig.faults.set_outage(false);
+    rig.writer.put("k", "v").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 1);
+}
