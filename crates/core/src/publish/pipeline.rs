@@ -41,8 +41,8 @@ impl Publisher {
                 if self.answer_proven(effects) || self.carry_out_control(effects) {
                     continue;
                 }
-                if self.reading.is_none() {
-                    self.publish_ready(effects);
+                if self.reading.is_none() && self.publish_ready(effects) {
+                    continue;
                 }
             }
             if !self.form_batch(effects) {

@@ -10,8 +10,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 impl Publisher {
-    /// Publishes what is ready at the front, maintenance riding on it.
-    pub(super) fn publish_ready(&mut self, effects: &mut Vec<Effect>) {
+    /// Publishes what is ready at the front, maintenance riding on it. `true`
+    /// when it was refused for its size, which changes the queue.
+    pub(super) fn publish_ready(&mut self, effects: &mut Vec<Effect>) -> bool {
         let has_change = self.ready_run().any(|it| it.decided_change().is_some());
         let must_settle = self.ready_run().next().is_some()
             && self.ready_run().all(|it| it.decided_change().is_none())
@@ -19,10 +20,11 @@ impl Publisher {
         let is_calm = self.pipeline.is_empty() && self.queue.is_empty();
         let is_upkeep = is_calm && self.prepared.iter().any(|it| self.is_urgent(it));
         if !has_change && !must_settle && !is_upkeep {
-            return;
+            return false;
         }
         let batches: Vec<BatchId> = self.ready_run().map(|it| it.id).collect();
         self.publish(batches, None, effects);
+        has_change && self.pipeline.is_empty()
     }
 
     /// A snapshot is worth a replacement of its own. A fold is not, until the
