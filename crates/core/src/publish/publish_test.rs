@@ -6,13 +6,16 @@
 
 mod bucket;
 mod check;
+mod dice;
+mod maintain;
 mod model;
 mod op;
 mod rig;
 
 mod control_test;
 mod doubt_test;
-mod maintain;
 mod pipeline_test;
+mod race_test;
 mod reject_test;
 mod repeat_test;
+mod soak_test;

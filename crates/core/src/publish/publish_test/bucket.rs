@@ -88,7 +88,8 @@ impl Bucket {
     }
 
     pub(super) fn is_revision(&self, observed: &ObservedHead) -> bool {
-        self.heads.contains(observed)
+        let at = usize::try_from(observed.head.revision.get()).unwrap() - 1;
+        self.heads[at] == *observed
     }
 
     pub(super) fn lose_head(&mut self) {
@@ -181,8 +182,10 @@ impl Bucket {
 
     /// Every acceptance on record, with its place.
     pub(super) fn accepted(&self, id: &OperationId) -> Vec<Receipt> {
-        let all = self.receipts(StateVersion::new(1), self.version());
-        all.into_iter().filter(|it| it.operation_id == *id).collect()
+        let changes = self.log.iter().zip(1..).map(|it| (it.0, StateVersion::new(it.1)));
+        let changes = changes.filter(|it| it.0.operations.iter().any(|it| it.id == *id));
+        let receipts = changes.flat_map(|(change, version)| change.receipts(version));
+        receipts.filter(|it| it.operation_id == *id).collect()
     }
 
     /// What was accepted so far, by id, in order.

@@ -3,11 +3,12 @@
 use std::string::ToString as _;
 use std::vec::Vec;
 
+use super::bucket::Bucket;
 use super::maintain;
 use super::op::{Op, add, version};
 use super::rig::{Fate, Kind, Rig, Work, settings};
 use crate::head::HeadLimits;
-use crate::publish::{Answer, Event, Settings, SubmitError, Trouble};
+use crate::publish::{Answer, Control, Event, Settings, SubmitError, Trouble};
 
 #[test]
 fn a_single_operation_goes_at_once_and_needs_no_upload() {
@@ -343,6 +344,18 @@ fn a_head_at_its_limit_takes_no_operation_until_maintenance_has_made_room() {
     let ticket = rig.submit(writer, &add(number.to_string(), 1));
     rig.run(writer);
     assert_eq!(rig.receipt(ticket).results[0].sum, number + 1);
+}
+
+#[test]
+fn what_waits_behind_operations_that_are_refused_for_size_goes_on() {
+    let full = HeadLimits { soft_bytes: 0, hard_bytes: 0 };
+    let mut rig = Rig::over(Bucket::new(1, true));
+    let writer = rig.writer_with(Settings { head: full, ..settings() });
+    let refused = rig.submit(writer, &Op::new("a").put("k", "v"));
+    let raised = rig.control(writer, Control::RaiseWriterEpoch { expected: None });
+    rig.run(writer);
+    assert_eq!(*rig.error(refused), SubmitError::HeadTooLarge);
+    assert_eq!(*rig.answer(raised), Answer::WriterEpochRaised { writer_epoch: 1 });
 }
 
 #[test]

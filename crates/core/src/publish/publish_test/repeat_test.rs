@@ -254,3 +254,22 @@ fn the_issue_version_of_a_client_never_moves() {
     rig.run(writer);
     assert_eq!(rig.ids(), ["0", "1", "2", "a"]);
 }
+
+#[test]
+fn a_record_made_at_a_version_that_was_not_seen_yet_asks_for_a_newer_proof() {
+    let mut rig = Rig::new();
+    let (writer, other) = (rig.writer(), rig.writer());
+    // This writer has proof of version 0 from after the question; the record
+    // comes into being at version 1.
+    let op = Op::new("a").if_present("missing").put("k", "a").service_kept();
+    let ticket = rig.submit(writer, &op);
+    rig.run_but(writer, &[Kind::Stage]);
+    rig.submit(other, &add("b", 1));
+    rig.run(other);
+    rig.submit(other, &op);
+    rig.run(other);
+    assert_eq!(rig.bucket.records[&op.id()].issued_from, version(1));
+
+    rig.run(writer);
+    assert!(matches!(rig.answer(ticket), Answer::Rejected { .. }), "{:?}", rig.answer(ticket));
+}
