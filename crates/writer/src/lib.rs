@@ -32,17 +32,19 @@ mod write_service;
 
 use std::sync::Arc;
 
-use headwater_core::id::HistoryName;
+use headwater_core::id::{HistoryId, HistoryName};
 use headwater_proto::v1::history_service_server::HistoryServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
 use headwater_store::{Entropy, Store};
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 pub use self::config::{ConfigError, WriterConfig};
 pub use self::driver::{AskError, Question, Told};
 pub use self::histories::HeadNotice;
 use self::histories::Histories;
 use self::history_service::HistoryRpc;
+pub use self::lifecycle::LifecycleError;
 use self::write_service::WriteRpc;
 
 /// A writer in this process. Clones share it.
@@ -93,6 +95,26 @@ impl Writer {
     /// misses some, which changes no answer.
     pub fn notices(&self) -> broadcast::Receiver<HeadNotice> {
         self.histories.notices()
+    }
+
+    /// Creates a history without gRPC, or finds the one that an earlier call
+    /// with the same id created.
+    ///
+    /// # Errors
+    ///
+    /// [`LifecycleError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have created it; the same id finds out.
+    pub async fn create(
+        &self,
+        history: &HistoryName,
+        id: HistoryId,
+        is_exclusive: bool,
+    ) -> Result<(), LifecycleError> {
+        let deadline = Instant::now() + self.histories.config.operation_timeout();
+        self.histories.create(history, id, is_exclusive, deadline).await.map(drop)
     }
 
     /// Asks without gRPC: for programs that run the writer in their process.

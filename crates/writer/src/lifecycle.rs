@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a history could not be created or deleted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LifecycleError {
+pub enum LifecycleError {
     /// The name is taken, by a history with another id.
     #[error("the history exists")]
     Exists,

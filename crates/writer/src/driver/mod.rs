@@ -48,6 +48,12 @@ use crate::histories::HeadNotice;
 /// Commands taken from the queue at once. They share a batch.
 const COMMANDS_AT_ONCE: usize = 1_024;
 
+/// Operations wait for company for one part in this many of an attempt's time,
+/// where the pipeline could not use them yet anyway.
+const LINGER_PART: u32 = 16;
+/// Longest such wait.
+const LINGER_MAX: Duration = Duration::from_millis(2);
+
 /// How long a driver that has found no history waits for another question.
 const IDLE_WITHOUT_HEAD: Duration = Duration::from_secs(1);
 
@@ -158,6 +164,9 @@ pub(crate) struct Driver {
     /// The store asked to be left alone until then.
     hold_until: Option<Instant>,
     next_ticket: u64,
+    /// Asked, and not handed to the publisher yet.
+    inbox: Vec<Command>,
+    hand_over_at: Option<Instant>,
 }
 
 impl Driver {
@@ -178,6 +187,8 @@ impl Driver {
             attempt_began: None,
             hold_until: None,
             next_ticket: 0,
+            inbox: Vec::new(),
+            hand_over_at: None,
         }
     }
 
@@ -191,9 +202,8 @@ impl Driver {
         let span = tracing::info_span!("history", name = %self.parts.history);
         async {
             let mut is_open = true;
-            let mut taken = Vec::new();
             let mut last_used = Instant::now();
-            while is_open || !self.waiting.is_empty() {
+            while is_open || !self.waiting.is_empty() || !self.inbox.is_empty() {
                 let idle_at = last_used + self.idle_time();
                 let deadline = self.waiting.next_deadline();
                 let upkeep_at = self.upkeep.wake_at();
@@ -201,10 +211,11 @@ impl Driver {
                     biased;
                     Some(done) = self.work.next(), if !self.work.is_empty() => self.on_done(done),
                     () = until(deadline) => self.on_deadline(),
-                    n = commands.recv_many(&mut taken, COMMANDS_AT_ONCE), if is_open => {
+                    () = until(self.hand_over_at) => self.hand_in(),
+                    n = commands.recv_many(&mut self.inbox, COMMANDS_AT_ONCE), if is_open => {
                         is_open = n != 0;
                         last_used = Instant::now();
-                        self.on_commands(&mut taken);
+                        self.on_commands();
                     }
                     () = until(upkeep_at) => self.begin_upkeep(),
                     () = sleep_until(idle_at), if is_open && self.is_idle() => {
@@ -230,12 +241,35 @@ impl Driver {
     }
 
     fn is_idle(&self) -> bool {
-        self.publisher.is_idle() && self.waiting.is_empty() && self.work.is_empty()
+        self.inbox.is_empty()
+            && self.publisher.is_idle()
+            && self.waiting.is_empty()
+            && self.work.is_empty()
     }
 
-    fn on_commands(&mut self, taken: &mut Vec<Command>) {
-        let mut events = Vec::with_capacity(taken.len());
-        for command in taken.drain(..) {
+    /// Callers that were answered together ask again together: a moment's wait
+    /// makes one batch of them. Not while nothing is on its way, where the
+    /// moment would be the caller's.
+    fn on_commands(&mut self) {
+        let is_full = self.parts.config.batch_operations_max <= self.inbox.len();
+        if is_full || !self.publisher.is_busy() {
+            return self.hand_in();
+        }
+        let linger = (self.attempt / LINGER_PART).min(LINGER_MAX);
+        self.hand_over_at.get_or_insert_with(|| Instant::now() + linger);
+    }
+
+    /// Hands what was asked to the publisher.
+    fn hand_in(&mut self) {
+        let events = self.take_inbox();
+        let effects = self.publisher.on_all(events);
+        self.carry_out(effects);
+    }
+
+    fn take_inbox(&mut self) -> Vec<Event> {
+        self.hand_over_at = None;
+        let mut events = Vec::with_capacity(self.inbox.len());
+        for command in std::mem::take(&mut self.inbox) {
             let ticket = Ticket(self.next_ticket);
             self.next_ticket += 1;
             events.push(match command.question {
@@ -245,8 +279,7 @@ impl Driver {
             let Command { deadline, reply, permits, .. } = command;
             self.waiting.add(ticket, deadline, Waiter { reply, _permits: permits });
         }
-        let effects = self.publisher.on_all(events);
-        self.carry_out(effects);
+        events
     }
 
     fn on_deadline(&mut self) {
@@ -284,7 +317,10 @@ impl Driver {
             }
         };
         let is_read = matches!(event, Event::HeadRead(_));
-        let effects = self.publisher.on(event);
+        // What was asked meanwhile goes in first: there may be room for it now.
+        let mut events = self.take_inbox();
+        events.push(event);
+        let effects = self.publisher.on_all(events);
         self.carry_out(effects);
         if is_read {
             self.notify();
