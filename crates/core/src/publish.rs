@@ -438,6 +438,7 @@ impl Publisher {
         self.observed = Some(found);
         self.drop_overtaken_maintenance(effects);
         self.proven = self.proven.max(Some(began));
+        self.settle_by_evidence(effects);
         let (failures, has_lost) = (self.failures, self.has_lost);
         self.settle();
         // A head that others keep moving is still contended: back-off goes on

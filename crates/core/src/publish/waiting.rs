@@ -71,6 +71,39 @@ impl Publisher {
         self.regroup.clear();
     }
 
+    /// A head was found under another tag, and its receipts are at hand: tells
+    /// what became of operations in doubt, all of which are in the queue.
+    ///
+    /// Those that are neither accepted nor unknown were not applied and go on
+    /// without doubt. The others are told here and not decided again: until
+    /// then their time could run out, and they would be reported as not
+    /// applied.
+    pub(super) fn settle_by_evidence(&mut self, effects: &mut Vec<Effect>) {
+        let evidence = &self.evidence;
+        let coverage_from = evidence.coverage_from();
+        let before = self.queue.len();
+        self.queue.retain_mut(|item| {
+            let Item::Ask(pending) = item else { return true };
+            let Ask::Submit(operation) = &pending.ask else { return true };
+            if !core::mem::take(&mut pending.is_in_doubt) {
+                return true;
+            }
+            let earliest = operation.issue.earliest();
+            let answer = match evidence.find(&operation.id) {
+                Some(receipt) if receipt.request_hash == operation.request_hash => {
+                    Answer::Accepted { receipt: receipt.clone(), is_from_receipt: true }
+                }
+                None if earliest < coverage_from => Answer::Unknown { earliest, coverage_from },
+                Some(_) | None => return true,
+            };
+            pending.answer(answer, effects);
+            false
+        });
+        if self.queue.len() < before {
+            self.regroup.clear();
+        }
+    }
+
     /// Why time ran out.
     pub(super) fn expiry(&self) -> SubmitError {
         match (&self.last_trouble, self.has_lost) {

@@ -194,6 +194,33 @@ fn doubt_ends_when_the_head_is_seen_with_another_tag() {
 }
 
 #[test]
+fn an_applied_operation_that_expires_before_it_is_decided_again_is_not_called_unapplied() {
+    let narrow = Window { versions_max: 1, bytes_max: 1 << 20 };
+    for (window, is_known) in [(settings().window, true), (narrow, false)] {
+        let mut rig = Rig::new();
+        let writer = rig.writer();
+        let ticket = rig.submit(writer, &add("a", 2));
+        rig.run_but(writer, &[Kind::Publish]);
+        rig.publish(writer, Fate::AnswerLost);
+        let other = rig.writer_with(Settings { window, ..settings() });
+        for number in 1..3 {
+            rig.submit(other, &add(number.to_string(), 1).issued_from(number));
+            rig.run(other);
+        }
+        rig.run_but(writer, &[Kind::Facts]);
+        rig.expire(writer, ticket);
+
+        match rig.answer(ticket) {
+            Answer::Accepted { receipt, .. } => assert!(is_known && receipt.results[0].sum == 2),
+            Answer::Unknown { .. } => assert!(!is_known),
+            other => panic!("{other:?}"),
+        }
+        rig.run(writer);
+        assert_eq!(rig.ids(), ["a", "1", "2"]);
+    }
+}
+
+#[test]
 fn a_failed_read_does_not_end_doubt() {
     let mut rig = Rig::new();
     let writer = rig.writer();
@@ -273,7 +300,8 @@ fn an_expired_ticket_that_was_answered_is_not_answered_again() {
 fn a_doubtful_question_that_nothing_else_would_settle_is_settled_by_a_publication() {
     let mut rig = Rig::new();
     let tight = HeadLimits { soft_bytes: 1000, hard_bytes: 1350 };
-    let writer = rig.writer_with(Settings { head: tight, ..settings() });
+    let settings = Settings { head: tight, batch_bytes_max: 500, ..settings() };
+    let writer = rig.writer_with(settings);
     let tickets = rig.ask_all(writer, [add("a", 1).ask(), look_up("a", Some(0))]);
     rig.run_but(writer, &[Kind::Publish]);
     // With what is staged meanwhile it is more than the head can take: all

@@ -40,7 +40,7 @@ fn small_operations_wait_for_what_is_in_flight_and_go_together() {
 #[test]
 fn large_batches_are_staged_while_one_is_in_flight_and_published_in_one_replacement() {
     let mut rig = Rig::new();
-    let writer = rig.writer();
+    let writer = rig.writer_with(Settings { batch_operations_max: 1, ..settings() });
     rig.submit(writer, &add("first", 1));
     rig.run_but(writer, &[Kind::Publish]);
     let tickets: Vec<_> = (0..3)

@@ -47,7 +47,13 @@ impl Soak {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let mut rig = Rig::over(Bucket::new(1, dice.once_in(3)));
-        let settings: Vec<_> = (0..1 + dice.below(3)).map(|_| random_settings(&mut dice)).collect();
+        let window = random_window(&mut dice);
+        let settings: Vec<_> = (0..1 + dice.below(3))
+            .map(|_| {
+                let window = if dice.once_in(5) { random_window(&mut dice) } else { window };
+                random_settings(&mut dice, window)
+            })
+            .collect();
         for it in &settings {
             rig.writer_with(it.clone());
         }
@@ -335,15 +341,19 @@ impl Soak {
     }
 }
 
-fn random_settings(dice: &mut Dice) -> Settings {
+fn random_window(dice: &mut Dice) -> Window {
+    Window {
+        versions_max: dice.pick(&[1, 2, 4, 1000, 1000]),
+        bytes_max: dice.pick(&[0, 500, 1 << 20, 1 << 20, 1 << 20]),
+    }
+}
+
+fn random_settings(dice: &mut Dice, window: Window) -> Settings {
     Settings {
         batch_operations_max: 1 + dice.below(5),
         inline_bytes_max: dice.pick(&[0, 150, 400, 2000]),
         batches_ahead_max: 1 + dice.below(4),
-        window: Window {
-            versions_max: dice.pick(&[1, 2, 4, 1000, 1000]),
-            bytes_max: dice.pick(&[0, 500, 1 << 20, 1 << 20]),
-        },
+        window,
         head: HeadLimits {
             soft_bytes: dice.pick(&[0, 1500, 10_000]),
             hard_bytes: dice.pick(&[2500, 20_000, 20_000]),
