@@ -105,7 +105,11 @@ pub(crate) async fn export(
     };
     bar.finish_and_clear();
     let Some(exported) = stopped else {
-        return Ok(Exit::Interrupted);
+        let failed = Failed::new(Exit::Interrupted, "the export was interrupted");
+        return Err(match args.output {
+            Some(_) => failed.advise("run it again with --resume to go on"),
+            None => failed,
+        });
     };
     let exported = exported?;
     let path = args.output.as_ref().map(|it| it.display().to_string());
@@ -165,15 +169,17 @@ async fn write_all(
     sink: &mut Sink<'_>,
     bar: &ProgressBar,
 ) -> Result<Exported, CopyError> {
-    let session = args.source.session(client);
     let range = args.range.range();
-    let (rest, consistency) = match from {
-        Some(it) => (it.rest(&range), Consistency::Exact(it.state_version)),
-        None => (range.clone(), args.freshness.level()),
+    let (session, rest, consistency) = match from {
+        Some(it) => {
+            let session = client.session_from(&*args.source.history, it.token());
+            (session, it.rest(&range), Consistency::Exact(it.state_version))
+        }
+        None => (args.source.session(client), range.clone(), args.freshness.level()),
     };
     let options =
         ScanOptions { range: rest, consistency, page_size: PAGE_SIZE, ..ScanOptions::default() };
-    let stamp = write_pages(&session, options, (from, &range), sink, bar).await?;
+    let stamp = write_pages(&session, options, &range, sink, bar).await?;
     sink.complete()?;
     Ok(Exported { stamp, entries: sink.entries(), bytes: sink.bytes(), resumed: from.is_some() })
 }
@@ -181,7 +187,7 @@ async fn write_all(
 async fn write_pages(
     session: &Session,
     options: ScanOptions,
-    (from, range): (Option<&Checkpoint>, &KeyRange),
+    range: &KeyRange,
     sink: &mut Sink<'_>,
     bar: &ProgressBar,
 ) -> Result<Stamp, CopyError> {
@@ -193,16 +199,12 @@ async fn write_pages(
             Ok(None) => break,
             Err(error) => return Err(lost(error, stamp.is_some())),
         };
-        if from.is_some_and(|it| it.history_id != page.stamp.history_id.as_str()) {
-            let gone = Failed::new(Exit::NotFound, "the history is another one now");
-            return Err(CopyError::VersionGone(gone));
-        }
         bar.inc(page.value.len() as u64);
         sink.write(&page.value)?;
         if let Some(last) = page.value.last() {
             let checkpoint = Checkpoint {
                 history: session.history().to_owned(),
-                history_id: page.stamp.history_id.to_string(),
+                history_id: page.stamp.history_id.clone(),
                 state_version: page.stamp.state_version,
                 range: range.clone(),
                 entries: sink.entries(),
@@ -218,7 +220,10 @@ async fn write_pages(
 
 /// A scan whose version is gone cannot go on; it can begin again.
 fn lost(error: ReadError, has_begun: bool) -> CopyError {
-    let is_gone = matches!(error, ReadError::VersionRetired(_) | ReadError::HistoryMissing(_));
+    let is_gone = matches!(
+        error,
+        ReadError::VersionRetired(_) | ReadError::VersionAhead(_) | ReadError::HistoryMissing(_)
+    );
     let failed = Failed::from(error);
     match (is_gone, has_begun) {
         (true, false) => CopyError::VersionGone(failed),

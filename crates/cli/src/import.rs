@@ -17,7 +17,8 @@
 //!   before a line of that span is sent. A run that finds the state file sends
 //!   the lines of a span with the version that is written there. A line of no
 //!   span was never sent, so a new span takes the version current by then: the
-//!   receipts needed are those of one span, whatever the size of the input.
+//!   receipts needed are those of one span (2,048 lines or 64 versions, whatever
+//!   comes first), however large the input.
 //! - Without a state file nobody knows whether an earlier run sent a line. 0 is
 //!   then the only true issue version, and it works as long as the history
 //!   still has every receipt. Where it has not, the import stops, and says what
@@ -132,7 +133,9 @@ pub(crate) async fn import(
     let file = path.map(StateFile::open).transpose()?;
     let identified = tokio::select! {
         identified = source.identify() => identified?,
-        () = stop.token().cancelled_owned() => return Ok(Exit::Interrupted),
+        () = stop.token().cancelled_owned() => {
+            return Err(Failed::new(Exit::Interrupted, "interrupted; nothing was sent"));
+        }
     };
     let recorded = file.as_ref().map(StateFile::load).transpose()?.flatten();
     let history = client.get_history(&args.history).await?;

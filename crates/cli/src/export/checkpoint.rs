@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use headwater_client::KeyRange;
+use headwater_client::{HistoryId, KeyRange, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{beside, replace};
@@ -23,7 +23,7 @@ const SIZE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {
     pub(super) history: String,
-    pub(super) history_id: String,
+    pub(super) history_id: HistoryId,
     pub(super) state_version: u64,
     /// What the whole export is of.
     pub(super) range: KeyRange,
@@ -49,6 +49,11 @@ struct Stored {
 }
 
 impl Checkpoint {
+    /// What the rest has to be read from.
+    pub(super) fn token(&self) -> Token {
+        Token { history_id: self.history_id.clone(), state_version: self.state_version }
+    }
+
     /// The keys behind it.
     pub(super) fn rest(&self, range: &KeyRange) -> KeyRange {
         let mut start = self.last_key.to_vec();
@@ -99,7 +104,7 @@ impl Checkpoint {
         serde_json::to_vec_pretty(&Stored {
             format: FORMAT,
             history: self.history.clone(),
-            history_id: self.history_id.clone(),
+            history_id: self.history_id.to_string(),
             state_version: self.state_version,
             start_base64: field::encode(&self.range.start),
             end_base64: field::encode(&self.range.end),
@@ -115,7 +120,7 @@ impl Checkpoint {
         let end = field::decode(&stored.end_base64)?;
         (stored.format == FORMAT).then_some(Self {
             history: stored.history,
-            history_id: stored.history_id,
+            history_id: HistoryId::new(stored.history_id).ok()?,
             state_version: stored.state_version,
             range: KeyRange::new(start, end),
             entries: stored.entries,
@@ -136,7 +141,7 @@ mod tests {
     fn checkpoint() -> Checkpoint {
         Checkpoint {
             history: "h".to_owned(),
-            history_id: "0".repeat(32),
+            history_id: HistoryId::new("0".repeat(32)).unwrap(),
             state_version: 7,
             range: KeyRange::prefix(vec![0xff, 0]),
             entries: 3,

@@ -140,7 +140,7 @@ fn staged(output: &Path) -> PathBuf {
 mod tests {
     use std::fs;
 
-    use headwater_client::KeyRange;
+    use headwater_client::{HistoryId, KeyRange};
 
     use super::*;
 
@@ -151,7 +151,7 @@ mod tests {
     fn checkpoint(sink: &Sink<'_>, key: &'static str) -> Checkpoint {
         Checkpoint {
             history: "h".to_owned(),
-            history_id: "0".repeat(32),
+            history_id: HistoryId::new("0".repeat(32)).unwrap(),
             state_version: 1,
             range: KeyRange::all(),
             entries: sink.entries(),

@@ -17,7 +17,7 @@ use super::identity::ImportId;
 use super::input::{Event, Identified, Line};
 use super::ledger::{Ledger, Mark, Ready};
 use super::plan::Plan;
-use super::state::{Issue, SPAN_LINES, Span, State, StateFile};
+use super::state::{Issue, SPAN_VERSIONS, State, StateFile};
 use super::summary::Summary;
 use crate::exit::Exit;
 use crate::failed::Failed;
@@ -49,6 +49,8 @@ pub(super) struct Run {
     ledger: Ledger,
     /// Where the run began: everything up to here is skipped.
     begun: Mark,
+    /// Spans from here on were begun by this run.
+    own_spans_from: u64,
     /// The last line read, skipped ones included.
     read: Mark,
     /// Read, and waiting for room.
@@ -89,6 +91,7 @@ impl Run {
             options,
             ledger: Ledger::new(options.window, begun),
             begun,
+            own_spans_from: u64::MAX,
             read: Mark::default(),
             next: None,
             stopped: None,
@@ -249,7 +252,7 @@ impl Run {
         }
         let (key, value) = ndjson::parse(&bytes)
             .map_err(|error| Failed::usage(error.to_string()).at(&self.place(number)))?;
-        if self.state.span(number).is_none() {
+        if self.needs_span(number) {
             self.open_span(number).await?;
         }
         let id = self.state.import_id.operation_id(number, &bytes)?;
@@ -269,6 +272,16 @@ impl Run {
         Ok(())
     }
 
+    /// Whether `line` is of no span, or of one that has had its versions. Only a
+    /// span that this run has begun may end early: it knows that it did not send
+    /// the line.
+    fn needs_span(&self, line: u64) -> bool {
+        let Some(span) = self.state.span(line) else { return true };
+        let newest = self.session.token().map_or(0, |it| it.state_version);
+        let is_used_up = span.issued_from_version.is_some_and(|it| it + SPAN_VERSIONS < newest);
+        self.state.issue == Issue::Newest && self.own_spans_from <= span.from_line && is_used_up
+    }
+
     /// Records, durably, from which version the lines from `line` on are sent.
     async fn open_span(&mut self, line: u64) -> Result<(), Failed> {
         let issued_from_version = match self.state.issue {
@@ -282,9 +295,9 @@ impl Run {
                 Some(0)
             }
         };
-        let span = Span { from_line: line, to_line: line + SPAN_LINES - 1, issued_from_version };
+        self.own_spans_from = self.own_spans_from.min(line);
         self.state.confirm(self.ledger.confirmed());
-        self.state.spans.push(span);
+        self.state.begin_span(line, issued_from_version);
         self.save().await
     }
 

@@ -41,7 +41,11 @@ const FORMAT: u64 = 1;
 /// Lines of one span. A span costs one synced write; a run that is taken up
 /// after its receipts are gone cannot tell about the unconfirmed lines of the
 /// spans that were open.
-pub(super) const SPAN_LINES: u64 = 2_048;
+const SPAN_LINES: u64 = 2_048;
+
+/// State versions after which a span ends early: its last lines need receipts
+/// as far back as its issue version, so a writer has to keep more than these.
+pub(super) const SPAN_VERSIONS: u64 = 64;
 
 /// Largest state file that is read. One holds a few spans, and at most the
 /// unknown lines of them.
@@ -117,6 +121,15 @@ impl State {
     /// The span that has `line`.
     pub(super) fn span(&self, line: u64) -> Option<Span> {
         self.spans.iter().copied().find(|it| (it.from_line..=it.to_line).contains(&line))
+    }
+
+    /// Begins a span at `from_line`. The last one ends there, if it has not.
+    pub(super) fn begin_span(&mut self, from_line: u64, issued_from_version: Option<u64>) {
+        for span in &mut self.spans {
+            span.to_line = span.to_line.min(from_line - 1);
+        }
+        let to_line = from_line + SPAN_LINES - 1;
+        self.spans.push(Span { from_line, to_line, issued_from_version });
     }
 
     /// Takes note of how far everything is settled; spans below it are done.

@@ -69,6 +69,20 @@ fn what_is_not_understood_is_refused() {
 }
 
 #[test]
+fn a_span_begins_where_the_last_one_ends() {
+    let mut state = State { spans: Vec::new(), ..state() };
+
+    state.begin_span(1, Some(0));
+    assert_eq!(state.span(SPAN_LINES).unwrap().issued_from_version, Some(0));
+    assert_eq!(state.span(SPAN_LINES + 1), None);
+    state.begin_span(100, Some(70));
+
+    assert_eq!(state.span(99).unwrap().issued_from_version, Some(0));
+    assert_eq!(state.span(100).unwrap().issued_from_version, Some(70));
+    assert_eq!(state.spans[0].to_line, 99);
+}
+
+#[test]
 fn spans_last_until_all_of_their_lines_are_settled() {
     let mut state = state();
     let at = |line| Mark { line, chain: Chain::default() };

@@ -1,0 +1,414 @@
+//! `import` and `export` with the binary: every line once, whatever is killed
+//! in between.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up has failed")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use support::{PATIENCE, Ran, Served, headwater, read, run, signal};
+
+/// A served directory, with a history `h` and a place for inputs.
+struct Scene {
+    folder: tempfile::TempDir,
+    served: Served,
+}
+
+impl Scene {
+    fn new(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::start_on(&folder.path().join("data"), "127.0.0.1:0", options);
+        served.ask(&["create", "h"]);
+        Self { folder, served }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// An input of `count` lines, in order of their keys.
+    fn input(&self, count: u64) -> String {
+        let lines: String = (1..=count).map(line).collect();
+        self.file("in.ndjson", &lines)
+    }
+
+    fn file(&self, name: &str, content: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path.into_os_string().into_string().unwrap()
+    }
+
+    fn import(&self, arguments: &[&str]) -> Ran {
+        self.served.run(&[&["import", "h"], arguments].concat())
+    }
+
+    fn operation_count(&self) -> u64 {
+        let head = self.served.ask(&["head", "h"]);
+        head["head"]["operationCount"].as_u64().unwrap()
+    }
+
+    fn state(&self, input: &str) -> Option<Value> {
+        let text = fs::read_to_string(format!("{input}.headwater-import.json")).ok()?;
+        Some(serde_json::from_str(&text).expect("a state file is whole at any time"))
+    }
+
+    /// Waits until an import has recorded that it has come so far.
+    fn wait_for_progress(&self, input: &str, confirmed: u64) {
+        let began = Instant::now();
+        let has_come = || {
+            let state = self.state(input)?;
+            Some(confirmed <= state["confirmedThroughLine"].as_u64()?)
+        };
+        while has_come() != Some(true) {
+            assert!(began.elapsed() < PATIENCE, "the import does not get on");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+fn line(number: u64) -> String {
+    let value = "v".repeat(usize::try_from(number % 50).unwrap());
+    format!("{{\"key\":\"key-{number:08}\",\"value\":\"{value}{number}\"}}\n")
+}
+
+fn counts(summary: &Value) -> (u64, u64, u64) {
+    let count = |name: &str| summary[name].as_u64().unwrap();
+    (count("appliedLines"), count("foundLines"), count("skippedLines"))
+}
+
+#[test]
+fn what_is_imported_is_exported_and_twice_is_once() {
+    let scene = Scene::new(&[]);
+    let odd = "{\"keyBase64\":\"/wA=\",\"valueBase64\":\"gA==\"}\n";
+    let content: String = (1..=3_000).map(line).chain([odd.to_owned()]).collect();
+    let input = scene.file("in.ndjson", &content);
+
+    let first = scene.import(&[&input]).only();
+    assert_eq!(counts(&first), (3_001, 0, 0));
+    assert_eq!(first["complete"], true);
+    let second = scene.import(&[&input]).only();
+    assert_eq!(counts(&second), (0, 0, 3_001));
+    assert_eq!(scene.operation_count(), 3_001);
+
+    // Without what the first run recorded, the history itself tells.
+    fs::remove_file(format!("{input}.headwater-import.json")).unwrap();
+    let third = scene.import(&[&input]).only();
+    assert_eq!(counts(&third), (0, 3_001, 0));
+    assert_eq!(scene.operation_count(), 3_001);
+
+    let output = scene.path("out.ndjson");
+    let exported = scene.served.ask(&["export", "h", "--output", output.to_str().unwrap()]);
+    assert_eq!(read(&output), content);
+    assert_eq!((&exported["entries"], &exported["resumed"]), (&json!(3_001), &json!(false)));
+    let stdout = scene.served.run(&["export", "h"]).stdout;
+    assert_eq!(stdout, content.as_bytes());
+}
+
+#[test]
+fn an_import_that_was_killed_goes_on_where_it_was() {
+    let scene = Scene::new(&[]);
+    let input = scene.input(20_000);
+    let mut import = scene
+        .served
+        .command(&["import", "h", &input, "--window", "64"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    scene.wait_for_progress(&input, 2_500);
+    import.kill().unwrap();
+    import.wait().unwrap();
+    let recorded = scene.state(&input).unwrap()["confirmedThroughLine"].as_u64().unwrap();
+    assert!(recorded < 20_000, "it was killed too late to tell anything");
+
+    let (applied, found, skipped) = counts(&scene.import(&[&input]).only());
+
+    assert_eq!((applied + found + skipped, skipped), (20_000, recorded));
+    assert!(0 < found, "lines beyond the record were sent again");
+    assert_eq!(scene.operation_count(), 20_000);
+}
+
+#[test]
+fn a_killed_server_is_waited_for() {
+    let scene = Scene::new(&[]);
+    let Scene { folder, served } = scene;
+    let address = served.address.clone();
+    let scene = Scene { folder, served };
+    let input = scene.input(20_000);
+    let import = scene
+        .served
+        .command(&["import", "h", &input, "--window", "256"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    scene.wait_for_progress(&input, 2_500);
+
+    let Scene { folder, served } = scene;
+    served.kill();
+    let served = Served::start_on(&folder.path().join("data"), &address, &[]);
+    let scene = Scene { folder, served };
+
+    let ran = Ran::of(import.wait_with_output().unwrap());
+    assert_eq!(ran.code, 0);
+    let (applied, found, _) = counts(&ran.only());
+    assert_eq!(applied + found, 20_000);
+    assert_eq!(scene.operation_count(), 20_000);
+}
+
+#[test]
+fn a_signal_stops_an_import_and_records_how_far_it_came() {
+    let scene = Scene::new(&[]);
+    let input = scene.input(20_000);
+    let import = scene
+        .served
+        .command(&["import", "h", &input, "--window", "64"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    scene.wait_for_progress(&input, 2_500);
+
+    signal("INT", &import);
+
+    let ran = Ran::of(import.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130);
+    let summary = ran.only();
+    assert_eq!(summary["complete"], false);
+    let recorded = scene.state(&input).unwrap()["confirmedThroughLine"].as_u64().unwrap();
+    assert_eq!(recorded, counts(&summary).0, "all that was answered is recorded");
+    assert_eq!(scene.operation_count(), recorded);
+    assert_eq!(counts(&scene.import(&[&input]).only()), (20_000 - recorded, 0, recorded));
+}
+
+#[test]
+fn nothing_after_a_bad_line_is_sent() {
+    let scene = Scene::new(&[]);
+    for (bad, said) in [
+        ("{\"key\":\"k\"", "not an entry"),
+        ("{\"key\":\"\",\"value\":\"\"}", "the key is empty"),
+        ("{\"key\":\"k\",\"value\":\"v\",\"valueBase64\":\"dg==\"}", "both given"),
+    ] {
+        let before = scene.operation_count();
+        let name = format!("bad-{}.ndjson", said.replace(' ', "-"));
+        let content = format!("{}\n{bad}\n{}", line(1), line(2));
+        let input = scene.file(&name, &content);
+
+        let ran = scene.import(&[&input]);
+
+        assert_eq!(ran.code, 2);
+        let message = ran.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("line 3") && message.contains(said), "{message}");
+        let summary = ran.only();
+        assert_eq!((counts(&summary), &summary["blankLines"]), ((1, 0, 0), &json!(1)));
+        assert_eq!(scene.state(&input).unwrap()["confirmedThroughLine"], 2);
+        assert_eq!(scene.operation_count(), before + 1);
+    }
+}
+
+#[test]
+fn lines_of_one_key_are_accepted_in_their_order() {
+    let scene = Scene::new(&[]);
+    let content: String =
+        (1..=300).map(|it| format!("{{\"key\":\"{}\",\"value\":\"{it}\"}}\n", it % 3)).collect();
+    let input = scene.file("in.ndjson", &content);
+
+    scene.import(&[&input]).only();
+
+    let values = scene.served.run(&["scan", "h"]).answers;
+    let values: Vec<_> = values.iter().map(|it| it["value"].as_str().unwrap()).collect();
+    assert_eq!(values, ["300", "298", "299"]);
+    let mut last = [0; 3];
+    for change in scene.served.run(&["log", "h"]).answers {
+        for operation in change["operations"].as_array().unwrap() {
+            let put = &operation["mutations"][0]["put"];
+            let number = |name: &str| put[name].as_str().unwrap().parse::<usize>().unwrap();
+            assert!(last[number("key")] < number("value"));
+            last[number("key")] = number("value");
+        }
+    }
+}
+
+#[test]
+fn without_a_record_and_without_receipts_nothing_is_sent() {
+    let scene = Scene::new(&["--receipt-versions-max", "2"]);
+    for value in ["1", "2", "3", "4"] {
+        scene.served.ask(&["put", "h", "k", value]);
+    }
+    let input = scene.input(10);
+
+    let refused = scene.import(&[&input]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.error()["advice"].as_str().unwrap().contains("--fresh"));
+    assert_eq!(scene.operation_count(), 4);
+
+    assert_eq!(counts(&scene.import(&[&input, "--fresh"]).only()), (10, 0, 0));
+    assert_eq!(counts(&scene.import(&[&input]).only()), (0, 0, 10));
+    assert_eq!(scene.operation_count(), 14);
+}
+
+#[test]
+fn receipts_that_go_while_it_runs_stop_an_import_without_a_record() {
+    let scene = Scene::new(&["--receipt-versions-max", "100"]);
+    let input = scene.input(6_000);
+
+    let stopped = scene.import(&[&input, "--window", "16"]);
+
+    assert_eq!(stopped.code, 4);
+    let advice = stopped.error()["advice"].as_str().unwrap().to_owned();
+    assert!(advice.contains("--fresh"), "{advice}");
+    let applied = scene.operation_count();
+    assert!(applied < 6_000);
+    let summary = stopped.only();
+    assert_eq!(counts(&summary).0, applied);
+    let unknown = summary["unknownLines"].as_array().unwrap().len() as u64;
+
+    // Whoever knows that there was no earlier run says so, and the rest goes on.
+    let rest = scene.import(&[&input, "--fresh", "--window", "16"]);
+    assert_eq!(rest.code, i32::from(0 < unknown) * 4);
+    assert_eq!(scene.operation_count(), 6_000 - unknown);
+}
+
+#[test]
+fn a_fresh_import_needs_the_receipts_of_one_span_only() {
+    let scene = Scene::new(&["--receipt-versions-max", "100"]);
+    let input = scene.input(6_000);
+
+    let imported = scene.import(&[&input, "--fresh", "--window", "16"]);
+
+    assert_eq!(imported.code, 0, "{}", imported.stderr);
+    assert_eq!(counts(&imported.only()), (6_000, 0, 0));
+    let head = scene.served.ask(&["head", "h"])["head"].clone();
+    let coverage_from = head["receiptCoverageFrom"].as_u64().unwrap();
+    assert!(1 < coverage_from, "the window has to move for this to tell anything");
+    assert_eq!(head["operationCount"], 6_000);
+}
+
+#[test]
+fn lines_whose_receipts_are_gone_are_unknown_and_never_applied_twice() {
+    let scene = Scene::new(&["--receipt-versions-max", "100"]);
+    let input = scene.input(20_000);
+    let mut import = scene
+        .served
+        .command(&["import", "h", &input, "--fresh", "--window", "64"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    scene.wait_for_progress(&input, 2_500);
+    import.kill().unwrap();
+    import.wait().unwrap();
+    let recorded = scene.state(&input).unwrap()["confirmedThroughLine"].as_u64().unwrap();
+    assert!(recorded < 20_000, "it was killed too late to tell anything");
+    let before = scene.operation_count();
+    // One version a line: the window moves past all that the import sent.
+    let other: String = (1..=200).map(|it| line(it).replace("key-", "other-")).collect();
+    let other = scene.file("other.ndjson", &other);
+    scene.import(&[&other, "--fresh", "--window", "1"]).only();
+
+    let ran = scene.import(&[&input]);
+
+    assert_eq!(ran.code, 4);
+    let summary = ran.only();
+    let (applied, found, skipped) = counts(&summary);
+    let unknown = summary["unknownLines"].as_array().unwrap();
+    assert!(!unknown.is_empty() && unknown.len() <= 2 * 2_048, "{}", unknown.len());
+    assert_eq!((found, skipped), (0, recorded));
+    assert_eq!(applied + skipped + unknown.len() as u64, 20_000);
+    assert_eq!(scene.operation_count(), before + 200 + applied);
+    // Again says the same, and sends nothing.
+    let again = scene.import(&[&input]);
+    assert_eq!(again.code, 4);
+    assert_eq!(again.only()["unknownLines"], summary["unknownLines"]);
+    assert_eq!(scene.operation_count(), before + 200 + applied);
+}
+
+#[test]
+fn standard_input_is_gone_on_with_while_it_begins_alike() {
+    let scene = Scene::new(&[]);
+    let state = scene.path("state.json").into_os_string().into_string().unwrap();
+    let import = |content: &str, options: &[&str]| {
+        let arguments = [&["import", "h", "-"], options].concat();
+        scene.served.run_with(&arguments, content.as_bytes())
+    };
+    let content: String = (1..=100).map(line).collect();
+    let refused = import(&content, &[]);
+    assert_eq!(refused.code, 2);
+
+    let first = import(&format!("{content}nonsense\n"), &["--state", &state]);
+    assert_eq!(first.code, 2);
+    let more: String = (1..=150).map(line).collect();
+    assert_eq!(counts(&import(&more, &["--state", &state]).only()), (50, 0, 100));
+    assert_eq!(counts(&import(&more, &["--state", &state]).only()), (0, 0, 150));
+
+    let other: String = (2..=200).map(line).collect();
+    assert_eq!(import(&other, &["--state", &state]).code, 2);
+    assert_eq!(import(&content, &["--state", &state]).code, 2);
+    assert_eq!(scene.operation_count(), 150);
+    assert_eq!(counts(&import(&content, &["--fresh"]).only()), (100, 0, 0));
+}
+
+#[test]
+fn a_record_of_something_else_is_not_used() {
+    let scene = Scene::new(&[]);
+    let input = scene.input(10);
+    scene.import(&[&input]).only();
+
+    // Another input of the same name.
+    scene.input(11);
+    assert_eq!(scene.import(&[&input]).code, 2);
+    scene.input(10);
+    // Another history, and another one of the same name.
+    scene.served.ask(&["create", "other"]);
+    assert_eq!(scene.served.run(&["import", "other", &input]).code, 2);
+    let id = scene.served.ask(&["head", "h"])["head"]["historyId"].as_str().unwrap().to_owned();
+    scene.served.ask(&["delete-history", "h", "--confirm", &id]);
+    scene.served.ask(&["create", "h"]);
+    assert_eq!(scene.import(&[&input]).code, 2);
+    assert_eq!(scene.operation_count(), 0);
+
+    let state = scene.path("second.json");
+    let second = scene.import(&[&input, "--state", state.to_str().unwrap()]).only();
+    assert_eq!(counts(&second), (10, 0, 0));
+}
+
+#[test]
+fn the_writer_can_keep_what_tells_a_repeated_line() {
+    let scene = Scene::new(&["--receipt-versions-max", "2"]);
+    for value in ["1", "2", "3", "4"] {
+        scene.served.ask(&["put", "h", "k", value]);
+    }
+    let input = scene.input(100);
+    assert_eq!(counts(&scene.import(&[&input, "--service-kept"]).only()), (100, 0, 0));
+    for value in ["1", "2", "3", "4"] {
+        scene.served.ask(&["put", "h", "k", value]);
+    }
+    fs::remove_file(format!("{input}.headwater-import.json")).unwrap();
+
+    let again = scene.import(&[&input, "--service-kept"]);
+
+    assert_eq!(again.code, 4);
+    assert_eq!(scene.operation_count(), 108);
+}
+
+#[test]
+fn no_server_stops_an_import_before_anything_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.ndjson");
+    fs::write(&input, line(1)).unwrap();
+    let arguments = |path: &Path| {
+        let path = path.to_str().unwrap().to_owned();
+        ["import", "h", &path, "--json", "--writer", "127.0.0.1:1", "--deadline-seconds", "1"]
+            .map(str::to_owned)
+    };
+    let ran = |path: &Path| {
+        let arguments = arguments(path);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        run(headwater(&arguments), b"")
+    };
+
+    assert_eq!(ran(&input).code, 7);
+    let missing = ran(&folder.path().join("absent"));
+    assert_eq!(missing.code, 2);
+    assert!(missing.error()["message"].as_str().unwrap().contains("absent"));
+}
