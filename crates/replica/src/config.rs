@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 /// Settings of one replica. Unknown keys in a file are refused.
 ///
-/// Limits of 0 count as 1, except where 0 is said to mean something.
+/// Limits of 0 count as 1, except where 0 is said to mean something. Names of
+/// options begin with `replica`, so that one process can take a writer's too.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplicaConfig {
@@ -23,6 +24,7 @@ pub struct ReplicaConfig {
     /// when a read or a writer asks. One a second costs 86,400 conditional reads
     /// a day for each history.
     #[arg(
+        id = "replica-poll-ms",
         long = "replica-poll-ms",
         default_value_t = Self::POLL_MS,
         env = "HEADWATER_REPLICA_POLL_MS"
@@ -30,6 +32,7 @@ pub struct ReplicaConfig {
     pub poll_ms: u64,
     /// Histories open at a time. Past it the one used least recently is dropped.
     #[arg(
+        id = "replica-histories-max",
         long = "replica-histories-max",
         default_value_t = Self::HISTORIES_MAX,
         env = "HEADWATER_REPLICA_HISTORIES_MAX"
@@ -37,6 +40,7 @@ pub struct ReplicaConfig {
     pub histories_max: usize,
     /// A history that nobody has read for so long is dropped, in seconds.
     #[arg(
+        id = "replica-idle-seconds",
         long = "replica-idle-seconds",
         default_value_t = Self::IDLE_SECONDS,
         env = "HEADWATER_REPLICA_IDLE_SECONDS"
@@ -46,6 +50,7 @@ pub struct ReplicaConfig {
     /// strong read waits for `1 + 1/n` round trips at most, and a busy history
     /// costs `n` conditional reads a round trip.
     #[arg(
+        id = "replica-checks-in-flight-max",
         long = "replica-checks-in-flight-max",
         default_value_t = Self::CHECKS_IN_FLIGHT_MAX,
         env = "HEADWATER_REPLICA_CHECKS_IN_FLIGHT_MAX"
@@ -54,6 +59,7 @@ pub struct ReplicaConfig {
     /// Reads of one history that wait for freshness at a time; more are held
     /// back. Each takes about 100 bytes.
     #[arg(
+        id = "replica-waiting-max",
         long = "replica-waiting-max",
         default_value_t = Self::WAITING_MAX,
         env = "HEADWATER_REPLICA_WAITING_MAX"
@@ -62,6 +68,7 @@ pub struct ReplicaConfig {
     /// Recent versions of each history kept for exact reads. They share what
     /// they have in common.
     #[arg(
+        id = "replica-recent-versions-max",
         long = "replica-recent-versions-max",
         default_value_t = Self::RECENT_VERSIONS_MAX,
         env = "HEADWATER_REPLICA_RECENT_VERSIONS_MAX"
@@ -70,6 +77,7 @@ pub struct ReplicaConfig {
     /// Bytes of changes between the recent versions of each history: what
     /// keeping them may cost.
     #[arg(
+        id = "replica-recent-bytes-max",
         long = "replica-recent-bytes-max",
         default_value_t = Self::RECENT_BYTES_MAX,
         env = "HEADWATER_REPLICA_RECENT_BYTES_MAX"
@@ -78,6 +86,7 @@ pub struct ReplicaConfig {
     /// Versions of each history kept for scans under way. Past it the one whose
     /// last page is longest ago goes.
     #[arg(
+        id = "replica-scans-max",
         long = "replica-scans-max",
         default_value_t = Self::SCANS_MAX,
         env = "HEADWATER_REPLICA_SCANS_MAX"
@@ -85,6 +94,7 @@ pub struct ReplicaConfig {
     pub scans_max: usize,
     /// How long a scan's version is kept after its last page, in seconds.
     #[arg(
+        id = "replica-scan-seconds",
         long = "replica-scan-seconds",
         default_value_t = Self::SCAN_SECONDS,
         env = "HEADWATER_REPLICA_SCAN_SECONDS"
@@ -92,6 +102,7 @@ pub struct ReplicaConfig {
     pub scan_seconds: u64,
     /// Memory for decoded chunks of all histories, in bytes.
     #[arg(
+        id = "replica-chunk-cache-bytes",
         long = "replica-chunk-cache-bytes",
         default_value_t = Self::CHUNK_CACHE_BYTES,
         env = "HEADWATER_REPLICA_CHUNK_CACHE_BYTES"
@@ -99,6 +110,7 @@ pub struct ReplicaConfig {
     pub chunk_cache_bytes: u64,
     /// Objects fetched at once by one load.
     #[arg(
+        id = "replica-fetches-max",
         long = "replica-fetches-max",
         default_value_t = Self::FETCHES_MAX,
         env = "HEADWATER_REPLICA_FETCHES_MAX"
@@ -106,6 +118,7 @@ pub struct ReplicaConfig {
     pub fetches_max: usize,
     /// Longest time for a request, in seconds, also where the caller names none.
     #[arg(
+        id = "replica-request-seconds-max",
         long = "replica-request-seconds-max",
         default_value_t = Self::REQUEST_SECONDS_MAX,
         env = "HEADWATER_REPLICA_REQUEST_SECONDS_MAX"
@@ -192,6 +205,14 @@ mod tests {
         let error = serde_json::from_str::<ReplicaConfig>(r#"{"poll_seconds": 1}"#).unwrap_err();
 
         assert!(error.to_string().contains("poll_seconds"));
+    }
+
+    #[test]
+    fn every_option_can_be_set() {
+        let flags = ["headwater-replica", "--replica-poll-ms", "7", "--replica-scans-max", "9"];
+        let config = Arguments::parse_from(flags).config;
+
+        assert_eq!((config.poll_ms, config.scans_max), (7, 9));
     }
 
     #[test]

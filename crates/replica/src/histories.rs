@@ -11,6 +11,7 @@ use headwater_store::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
@@ -104,7 +105,7 @@ impl Histories {
         let owner = Arc::new(Keeper(Arc::downgrade(self)));
         let (follower, task) = Follower::new(loader, self.options.clone(), owner);
         let follower = Arc::new(follower);
-        self.tasks.spawn(task);
+        self.tasks.spawn(task.instrument(tracing::debug_span!("follow", history = %name)));
         by_name.insert(name.clone(), Slot { follower: Arc::clone(&follower), used });
         Ok(follower)
     }

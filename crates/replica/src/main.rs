@@ -32,6 +32,10 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Err(error) = telemetry::init(arguments.process.log_format) {
+        eprintln!("headwater-replica: {}", chain(&error));
+        return ExitCode::FAILURE;
+    }
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -43,7 +47,6 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let Arguments { listen, store, replica, process } = arguments;
-    telemetry::init(process.log_format)?;
     let stop = StopSignal::install()?;
     let entropy = Entropy::from_os();
     let store = store.open(entropy.clone())?;

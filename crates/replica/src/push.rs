@@ -129,10 +129,13 @@ impl Subscriber {
         let mut added = BTreeSet::new();
         loop {
             opened.mark_unchanged();
-            let names = self.histories.open_names().into_iter();
-            let new: Vec<HistoryName> =
-                names.filter(|it| !added.contains(it)).take(HISTORIES_MAX).collect();
-            if HISTORIES_MAX < added.len() + new.len() {
+            let open: BTreeSet<HistoryName> = self.histories.open_names().into_iter().collect();
+            let room = HISTORIES_MAX - added.len();
+            let new: Vec<HistoryName> = open.difference(&added).take(room).cloned().collect();
+            let is_full = new.len() < open.difference(&added).take(room + 1).count();
+            // There is no way to take a name back but a new stream. When all
+            // names are in use that would not help: the rest is polled.
+            if is_full && !added.is_subset(&open) {
                 return Err(StreamEnd::Full);
             }
             for names in new.chunks(NAMES_AT_ONCE) {

@@ -72,6 +72,7 @@ impl Call {
 
 #[tonic::async_trait]
 impl ReadService for ReadRpc {
+    #[tracing::instrument(level = "debug", skip_all, fields(history = request.get_ref().history))]
     async fn get(
         &self,
         request: Request<v1::GetRequest>,
@@ -88,6 +89,7 @@ impl ReadService for ReadRpc {
         Ok(Response::new(v1::GetResponse { stamp, entry: found.map(entry) }))
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(history = request.get_ref().history))]
     async fn batch_get(
         &self,
         request: Request<v1::BatchGetRequest>,
@@ -109,6 +111,7 @@ impl ReadService for ReadRpc {
         Ok(Response::new(v1::BatchGetResponse { stamp: Some(stamp(&pinned)), found }))
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(history = request.get_ref().history))]
     async fn scan(
         &self,
         request: Request<v1::ScanRequest>,
@@ -116,6 +119,7 @@ impl ReadService for ReadRpc {
         self.scan_page(request).await
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(history = request.get_ref().history))]
     async fn get_head(
         &self,
         request: Request<v1::GetHeadRequest>,
@@ -138,6 +142,7 @@ impl ReadService for ReadRpc {
         Ok(Response::new(v1::GetHeadResponse { stamp: Some(stamp(&pinned)), head_json }))
     }
 
+    #[tracing::instrument(level = "debug", skip_all, fields(history = request.get_ref().history))]
     async fn list_changes(
         &self,
         request: Request<v1::ListChangesRequest>,
