@@ -10,7 +10,11 @@
 //! state after those before it in the batch; one that is not accepted leaves no
 //! trace on its neighbours.
 
+#[cfg(test)]
+mod decide_test;
 mod layer;
+#[cfg(test)]
+mod layer_test;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
