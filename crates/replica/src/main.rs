@@ -33,13 +33,13 @@ struct Arguments {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Err(error) = telemetry::init(arguments.process.log_format) {
-        eprintln!("headwater-replica: {}", chain(&error));
+        eprintln!("headwater-replica: {}", telemetry::with_causes(&error));
         return ExitCode::FAILURE;
     }
     match run(arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&*error), "stopped");
+            tracing::error!(error = telemetry::with_causes(&*error), "stopped");
             ExitCode::FAILURE
         }
     }
@@ -52,6 +52,8 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let store = store.open(entropy.clone())?;
     let listening = Listening::bind(listen).await?;
     let address = listening.local_address();
+    // For whoever started it: the port may be one that the system chose.
+    println!("headwater-replica listens on {address}");
     tracing::info!(%address, "serving reads");
 
     let replica = headwater_replica::start(store.store, replica, entropy);
@@ -61,14 +63,4 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     served?;
     tracing::info!("stopped");
     Ok(())
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = text + ": " + &error.to_string();
-        cause = error.source();
-    }
-    text
 }
