@@ -34,6 +34,14 @@ impl Head {
         if self.revision < Revision::FIRST {
             return Err(broken("revision", "revisions begin at 1".into()));
         }
+        // Whoever replaces this head counts on; a stored number must not be
+        // able to stop a process.
+        if self.revision.get() == u64::MAX {
+            return Err(broken("revision", "no revision follows it".into()));
+        }
+        if self.state_version.get() == u64::MAX {
+            return Err(broken("stateVersion", "no version follows it".into()));
+        }
         self.check_publisher()?;
         self.check_tail()?;
         self.check_receipts()?;
