@@ -13,6 +13,8 @@
 //! overtaken and the coverage boundary has not.
 
 mod check;
+#[cfg(test)]
+mod head_test;
 mod next;
 
 use alloc::string::String;

@@ -7,6 +7,9 @@
 //!  lost   every acceptance has its receipt
 //! ```
 
+#[cfg(test)]
+mod receipt_test;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
