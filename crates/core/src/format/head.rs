@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 use super::FORMAT;
@@ -226,6 +227,13 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
         sweep_from: Revision::new(stored.sweep_from),
     };
     head.check()?;
+    // A head has no hash of its own. What was not written by an encoder was
+    // altered, even where it can be read: one bit turns the last digit of a
+    // number into a space.
+    if encode(&head) != bytes {
+        let error = serde_json::Error::custom("not as an encoder writes it");
+        return Err(HeadDecodeError::Malformed(error));
+    }
     Ok(head)
 }
 

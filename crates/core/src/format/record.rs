@@ -65,12 +65,17 @@ pub fn decode(bytes: &[u8]) -> Result<RequestRecord, DecodeError> {
     if request.hash() != request_hash {
         return Err(malformed("requestHash"));
     }
-    Ok(RequestRecord {
+    let record = RequestRecord {
         history_id: HistoryId::parse(&stored.history_id).map_err(|_| malformed("historyId"))?,
         operation_id: OperationId::parse(&stored.operation_id)
             .map_err(|_| malformed("operationId"))?,
         request_hash,
         issued_from: StateVersion::new(stored.issued_from_version),
         request,
-    })
+    };
+    // As for heads: what no encoder has written was altered.
+    if encode(&record) != bytes {
+        return Err(malformed("request record"));
+    }
+    Ok(record)
 }
