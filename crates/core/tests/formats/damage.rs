@@ -1,0 +1,188 @@
+//! Damaged objects, and objects of newer builds. In the system each object's
+//! hash is verified first; a decoder must be safe all the same, since a head
+//! has none and a writer may be hostile.
+
+use bytes::Bytes;
+use headwater_core::format;
+use headwater_core::format::chunk::{self, Codec, Envelope};
+
+use super::{KINDS, Kind, Refusal};
+
+/// Either refused, or read as what the very same bytes say.
+fn check(kind: &Kind, damaged: Vec<u8>, how: &str) {
+    let bytes = Bytes::from(damaged);
+    if let Ok(again) = (kind.again)(bytes.clone()) {
+        assert!(again == bytes, "{}, {how}: read as something that it is not", kind.file);
+    }
+}
+
+#[test]
+fn a_truncated_object_is_refused_wherever_it_ends() {
+    for kind in KINDS {
+        let whole = Bytes::from((kind.encode_sample)());
+        for len in 0..whole.len() {
+            let result = (kind.again)(whole.slice(..len));
+            assert!(result.is_err(), "{} of {len} bytes is taken for whole", kind.file);
+        }
+    }
+}
+
+#[test]
+fn bytes_after_the_end_are_refused() {
+    for kind in KINDS {
+        for extra in [&b"\0"[..], b"{}", b"x"] {
+            let mut bytes = (kind.encode_sample)();
+            bytes.extend_from_slice(extra);
+            assert!((kind.again)(bytes.into()).is_err(), "{} has more than all", kind.file);
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_refused_or_read_as_what_it_says() {
+    for kind in KINDS {
+        let whole = (kind.encode_sample)();
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1 << bit;
+                check(kind, damaged, &format!("bit {bit} of byte {at}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn huge_numbers_are_refused_or_read_as_what_they_say() {
+    for kind in KINDS.iter().filter(|it| it.file.ends_with(".bin")) {
+        let whole = (kind.encode_sample)();
+        for len in [4, 8] {
+            for at in 4..whole.len() - len {
+                for byte in [0, 0x7f, 0x80, 0xff] {
+                    let mut damaged = whole.clone();
+                    damaged[at..at + len].fill(byte);
+                    check(kind, damaged, &format!("{len} times {byte} at {at}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_at_their_end_in_a_head_are_no_panic() {
+    let head = String::from_utf8(format::head::encode(&super::samples::head())).unwrap();
+    for number in ["0", "1", "18446744073709551615", "18446744073709551616", "-1", "1e3", "null"] {
+        for (at, field) in head.match_indices("\":").map(|it| (it.0 + 2, &head[..it.0])) {
+            let len = head[at..].find(|it: char| !it.is_ascii_digit()).unwrap();
+            if 0 < len {
+                let damaged = [&head[..at], number, &head[at + len..]].concat();
+                if let Ok(read) = format::head::decode(damaged.as_bytes()) {
+                    // What is accepted can also be followed.
+                    let next = (read.revision.next(), read.state_version.next());
+                    assert!(next.0 > read.revision, "{field}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newer_format_is_reported_as_newer_and_not_as_damage() {
+    for kind in KINDS {
+        let whole = (kind.encode_sample)();
+        let newer = if kind.file.ends_with(".json") {
+            let text = String::from_utf8(whole.clone()).unwrap();
+            // A newer build knows fields that this one does not.
+            let text = text.replacen("\"format\":1", "\"format\":2,\"novelty\":[{}]", 1);
+            text.into_bytes()
+        } else {
+            let mut bytes = whole.clone();
+            bytes[3] = 2;
+            bytes.truncate(9);
+            bytes
+        };
+        assert_eq!((kind.again)(newer.into()), Err(Refusal::TooNew(2)), "{}", kind.file);
+    }
+}
+
+#[test]
+fn a_format_that_never_was_is_refused() {
+    for kind in KINDS {
+        let mut bytes = (kind.encode_sample)();
+        let zero = if kind.file.ends_with(".json") {
+            let text = String::from_utf8(bytes).unwrap();
+            text.replacen("\"format\":1", "\"format\":0", 1).into_bytes()
+        } else {
+            bytes[3] = 0;
+            bytes
+        };
+        assert!(matches!((kind.again)(zero.into()), Err(Refusal::Other(_))), "{}", kind.file);
+    }
+}
+
+#[test]
+fn an_object_of_another_kind_is_refused() {
+    for kind in KINDS {
+        for other in KINDS.iter().filter(|it| it.file != kind.file) {
+            let bytes = (other.encode_sample)();
+            assert!((kind.again)(bytes.into()).is_err(), "{} as {}", other.file, kind.file);
+        }
+    }
+}
+
+#[test]
+fn a_field_that_is_not_understood_is_refused() {
+    for kind in KINDS.iter().filter(|it| it.file.ends_with(".json")) {
+        let text = String::from_utf8((kind.encode_sample)()).unwrap();
+        let text = text.replacen("\"format\":1", "\"format\":1,\"novelty\":0", 1);
+        assert!(matches!((kind.again)(text.into()), Err(Refusal::Other(_))), "{}", kind.file);
+    }
+}
+
+#[test]
+fn a_head_with_what_this_build_does_not_keep_is_refused() {
+    let text = String::from_utf8(format::head::encode(&super::samples::head())).unwrap();
+    for (before, after) in [
+        ("\"archive\":null", "\"archive\":{}"),
+        ("\"pins\":[]", "\"pins\":[{\"version\":1}]"),
+        ("\"lifecycle\":\"live\"", "\"lifecycle\":\"paused\""),
+    ] {
+        let damaged = text.replacen(before, after, 1);
+        assert_ne!(damaged, text);
+        assert!(format::head::decode(damaged.as_bytes()).is_err(), "{after}");
+    }
+}
+
+#[test]
+fn a_change_in_a_head_has_one_body() {
+    let text = String::from_utf8(format::head::encode(&super::samples::head())).unwrap();
+    let at = text.find("\"inline\":").unwrap();
+    let key = "\"key\":\"changes/00000000000000000055-c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1\",";
+    let both = [&text[..at], key, &text[at..]].concat();
+    let neither = text.replacen("\"inline\"", "\"nothing\"", 1);
+    assert!(format::head::decode(both.as_bytes()).is_err());
+    assert!(format::head::decode(neither.as_bytes()).is_err());
+}
+
+#[test]
+fn a_record_names_the_request_that_it_holds() {
+    let record = super::samples::record();
+    let other = headwater_core::operation::RequestRecord {
+        request_hash: headwater_core::hash::RequestHash::from_bytes([1; 32]),
+        ..record
+    };
+    assert!(format::record::decode(&format::record::encode(&other)).is_err());
+}
+
+#[test]
+fn an_envelope_says_how_long_its_block_is_within_a_limit() {
+    let envelope =
+        |len| chunk::decode_envelope(&chunk::encode_envelope(Codec::Zstd, len, b"frame").into());
+    let expected =
+        Envelope { codec: Codec::Zstd, block_len: 700, payload: Bytes::from_static(b"frame") };
+    assert_eq!(envelope(700), Ok(expected));
+    assert!(envelope(chunk::BLOCK_BYTES_MAX).is_ok());
+    assert!(envelope(chunk::BLOCK_BYTES_MAX + 1).is_err());
+    let plain = chunk::encode_envelope(Codec::Plain, 4, b"block");
+    assert!(chunk::decode_envelope(&plain.into()).is_err());
+}
