@@ -7,6 +7,9 @@
 //! Both the writer's and the replica's driver follow with this; fetching and
 //! applying is theirs.
 
+#[cfg(test)]
+mod follow_test;
+
 use alloc::vec::Vec;
 
 use bytes::Bytes;

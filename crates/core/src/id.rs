@@ -1,5 +1,8 @@
 //! Identifiers. Each is its own type, so two of them cannot be swapped.
 
+#[cfg(test)]
+mod id_test;
+
 use alloc::string::String;
 use core::fmt;
 

@@ -15,6 +15,9 @@
 //! `<staged>` is a [`Revision`] in 20 decimal digits, so that listing order is
 //! staging order.
 
+#[cfg(test)]
+mod keys_test;
+
 use alloc::format;
 use alloc::string::String;
 use core::fmt;

@@ -4,6 +4,9 @@
 //! its canonical bytes ([`crate::format::request`]), so that a retry is told
 //! from a reused id however it was written down.
 
+#[cfg(test)]
+mod operation_test;
+
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
