@@ -8,6 +8,7 @@
 //! - On a signal, calls in flight finish first; then the writer answers what it
 //!   has taken, and the process ends. Nothing that was accepted depends on it.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,6 @@ use headwater_writer::{HeadNotice, WriterConfig};
 use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use crate::args::ADDRESS_DEFAULT;
@@ -75,23 +75,25 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .with(replica.service());
     announce(listening.local_address(), &url, output)?;
 
-    let replica = Arc::new(replica);
-    let telling =
-        AbortOnDropHandle::new(tokio::spawn(tell(writer.notices(), Arc::clone(&replica))));
-    let served = listening.serve(services, stop.token(), args.process.drain_max()).await;
-    drop(telling);
+    let serving = listening.serve(services, stop.token(), args.process.drain_max());
+    let served = tokio::select! {
+        served = serving => served,
+        never = tell(writer.notices(), &replica) => match never {},
+    };
     writer.shutdown().await;
+    replica.shutdown().await;
     served.map_err(|error| Failed::new(Exit::Unexpected, with_causes(&error)))?;
     Ok(Exit::Done)
 }
 
-/// Passes the writer's heads on to the replica. Missing some changes no answer.
-async fn tell(mut notices: broadcast::Receiver<HeadNotice>, replica: Arc<Replica>) {
+/// Passes the writer's heads on to the replica, for as long as it is asked to.
+/// Missing some changes no answer.
+async fn tell(mut notices: broadcast::Receiver<HeadNotice>, replica: &Replica) -> Infallible {
     loop {
         match notices.recv().await {
             Ok(it) => replica.notice(&it.history, it.history_id, it.revision),
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }

@@ -6,10 +6,9 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Instant;
 
 use serde_json::{Value, json};
-use support::{PATIENCE, Ran, Served, read, signal};
+use support::{Ran, Served, read, signal, wait_until};
 
 struct Scene {
     folder: tempfile::TempDir,
@@ -21,10 +20,10 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let served = Served::start(&folder.path().join("data"));
         served.ask(&["create", "h"]);
-        let lines: String =
+        let lines: Vec<_> =
             (1..=9).map(|it| format!("{{\"key\":\"k{it}\",\"value\":\"{it}\"}}\n")).collect();
         let input = folder.path().join("in.ndjson");
-        fs::write(&input, lines).unwrap();
+        fs::write(&input, lines.concat()).unwrap();
         served.ask(&["import", "h", input.to_str().unwrap()]);
         Self { folder, served }
     }
@@ -137,10 +136,10 @@ fn a_signal_leaves_the_old_file_and_what_to_go_on_with() {
     let scene = Scene::new();
     // Pages of 2 MiB at most: enough of them that one is waited for.
     let value = "v".repeat(1 << 20);
-    let lines: String =
+    let lines: Vec<_> =
         (0..64).map(|it| format!("{{\"key\":\"large{it:02}\",\"value\":\"{value}\"}}\n")).collect();
     let input = scene.path("large.ndjson");
-    fs::write(&input, lines).unwrap();
+    fs::write(&input, lines.concat()).unwrap();
     scene.served.ask(&["import", "h", input.to_str().unwrap()]);
     let output = scene.path("out");
     fs::write(&output, "old").unwrap();
@@ -151,11 +150,7 @@ fn a_signal_leaves_the_old_file_and_what_to_go_on_with() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let began = Instant::now();
-    while !scene.path("out.headwater-export.json").exists() {
-        assert!(began.elapsed() < PATIENCE, "the export does not get on");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    wait_until("the export gets on", || scene.path("out.headwater-export.json").exists());
 
     signal("INT", &export);
 

@@ -244,12 +244,6 @@ impl Run {
             bar.inc(1);
             return Ok(());
         }
-        if self.state.unknown_lines.contains(&number) {
-            // Sending it again cannot help.
-            self.ledger.skip(mark);
-            bar.inc(1);
-            return Ok(());
-        }
         let (key, value) = ndjson::parse(&bytes)
             .map_err(|error| Failed::usage(error.to_string()).at(&self.place(number)))?;
         if self.needs_span(number) {

@@ -158,6 +158,18 @@ pub fn run(mut command: Command, input: &[u8]) -> Ran {
     Ran::of(output)
 }
 
+/// Waits until something holds.
+///
+/// A test that waits for another process can only look again and again.
+#[expect(clippy::disallowed_methods, reason = "bounds the wait for another process")]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Reads a whole file.
 pub fn read(path: &Path) -> String {
     let mut text = String::new();
