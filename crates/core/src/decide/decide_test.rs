@@ -1,5 +1,13 @@
 //! Each rule of a decision, and the order in which the rules apply.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    clippy::clone_on_ref_ptr,
+    clippy::needless_for_each,
+    clippy::type_complexity,
+    reason = "a test names what it expects, and fails on the rest"
+)]
+
 use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;

@@ -38,7 +38,7 @@ fn after(head: &Head, count: u64) -> Head {
         let number = successor.head().state_version.get() + 1;
         let bytes = content(number);
         let hash = ContentHash::of(&bytes);
-        let body = if number % 2 == 0 {
+        let body = if number.is_multiple_of(2) {
             let nonce = Nonce::from_bytes([u8::try_from(number).unwrap(); 16]);
             let key = ObjectKey::change(Revision::FIRST, nonce);
             ChangeBody::Staged(ObjectRef { key, hash, size_bytes: bytes.len() as u64 })

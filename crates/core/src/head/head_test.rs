@@ -1,7 +1,14 @@
 //! Invariants of one head and of two in a row, each broken on its own; and what
 //! a successor leaves out.
 
-use std::string::String;
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    clippy::clone_on_ref_ptr,
+    clippy::needless_for_each,
+    clippy::type_complexity,
+    reason = "a test names what it expects, and fails on the rest"
+)]
+
 use std::vec;
 use std::vec::Vec;
 
@@ -338,6 +345,24 @@ fn a_snapshot_needs_no_page_of_what_is_below_coverage() {
 }
 
 #[test]
+fn small_pages_are_replaced_by_one_that_holds_them() {
+    // Coverage, the page of a snapshot at 8, and the pages that are left.
+    let cases: [(u64, (u64, u64), Option<&[(u64, u64)]>); 5] = PAGE_CASES;
+    for (coverage, page, left) in cases {
+        let mut successor = Successor::of(&head(), publisher(2));
+        successor.raise_coverage(version(coverage));
+        let is_applied = successor.compact(&compaction(8, &[page]));
+        assert_eq!(is_applied, left.is_some(), "{coverage} {page:?}");
+        let next = successor.finish();
+        assert_eq!(next.check(), Ok(()), "{coverage} {page:?}");
+        if let Some(left) = left {
+            let pages = next.receipt_pages.iter().map(|it| (it.from.get(), it.to.get()));
+            assert!(pages.eq(left.iter().copied()), "{coverage} {page:?}");
+        }
+    }
+}
+
+#[test]
 fn a_snapshot_built_from_another_one_is_left_out() {
     let mut compaction = compaction(8, &[(5, 8)]);
     compaction.based_on.object = object(ObjectKind::Snapshot, 8, "another");
@@ -360,5 +385,4 @@ fn a_reference_is_to_its_bytes_only() {
     assert!(!reference.is_to(b"content "));
     let wrong_len = ObjectRef { size_bytes: 8, ..reference };
     assert!(!wrong_len.is_to(b"content"));
-    let _: String = wrong_len.key.as_str().into();
 }

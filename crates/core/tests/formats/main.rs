@@ -8,6 +8,8 @@ mod golden;
 mod round_trip;
 mod samples;
 
+use std::path::Path;
+
 use bytes::Bytes;
 use headwater_core::format::head::HeadDecodeError;
 use headwater_core::format::{
@@ -55,6 +57,12 @@ struct Kind {
     is_sample: fn(Bytes) -> bool,
     /// Decodes, and encodes again.
     again: fn(Bytes) -> Result<Vec<u8>, Refusal>,
+}
+
+impl Kind {
+    fn is_json(&self) -> bool {
+        Path::new(self.file).extension().is_some_and(|it| it == "json")
+    }
 }
 
 const KINDS: &[Kind] = &[

@@ -21,6 +21,10 @@ use crate::operation::RequestRecord;
 use crate::receipt::{Receipt, ReceiptIndex};
 use crate::version::{Revision, StateVersion};
 
+fn index(version: StateVersion) -> usize {
+    usize::try_from(version.get()).unwrap()
+}
+
 #[derive(Debug)]
 pub(super) struct Bucket {
     /// Every head of the present history, oldest first; the last is current.
@@ -97,7 +101,7 @@ impl Bucket {
     }
 
     pub(super) fn state(&self, version: StateVersion) -> &State {
-        &self.states[usize::try_from(version.get()).unwrap()]
+        &self.states[index(version)]
     }
 
     pub(super) fn put(&mut self, object: &ObjectRef, bytes: &Bytes) {
@@ -158,7 +162,7 @@ impl Bucket {
                 .into_iter()
                 .map(|(_, bytes)| format::change::decode(bytes).unwrap())
                 .collect();
-            let (from, to) = (run.from.get() as usize, run.to.get() as usize);
+            let (from, to) = (index(run.from), index(run.to));
             assert_eq!(changes, self.log[from - 1..to]);
         }
     }
@@ -168,7 +172,7 @@ impl Bucket {
     }
 
     pub(super) fn receipts_of(&self, version: StateVersion) -> Vec<Receipt> {
-        self.log[usize::try_from(version.get()).unwrap() - 1].receipts(version).collect()
+        self.log[index(version) - 1].receipts(version).collect()
     }
 
     pub(super) fn evidence(&self, head: &Head) -> ReceiptIndex {

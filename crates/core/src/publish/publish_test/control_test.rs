@@ -130,8 +130,8 @@ fn a_control_that_expires_is_in_doubt_once_it_was_sent() {
         let next = rig.submit(writer, &add("a", 1).epoch(1));
         rig.run(writer);
         match (rig.answer(next), rig.bucket.head().writer_epoch) {
-            (Answer::Accepted { .. }, 1) => (),
-            (Answer::Failed(SubmitError::Fenced { writer_epoch: 0 }), 0) => (),
+            (Answer::Accepted { .. }, 1)
+            | (Answer::Failed(SubmitError::Fenced { writer_epoch: 0 }), 0) => (),
             other => panic!("{other:?}"),
         }
     }

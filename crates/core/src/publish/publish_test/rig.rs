@@ -21,7 +21,7 @@ use crate::publish::{
     PublishReply, Publisher, ReadOutcome, Settings, StagedChange, SubmitError, Ticket, Trouble,
 };
 use crate::receipt::{Receipt, Window};
-use crate::version::{Revision, StateVersion};
+use crate::version::StateVersion;
 
 /// Something that a publisher asked for and that is not done yet.
 #[derive(Clone, Debug)]
@@ -80,7 +80,6 @@ pub(super) struct Asked {
     pub(super) writer: usize,
     pub(super) question: Question,
     pub(super) version: StateVersion,
-    pub(super) revision: Revision,
 }
 
 #[derive(Clone, Debug)]
@@ -199,14 +198,13 @@ impl Rig {
     }
 
     fn put_questions(&mut self, writer: usize, questions: Vec<Question>) -> Vec<Ticket> {
-        let (version, revision) = (self.bucket.version(), self.bucket.head().revision);
+        let version = self.bucket.version();
         let mut tickets = Vec::new();
         let mut events = Vec::new();
         for question in questions {
             let ticket = Ticket(self.tickets);
             self.tickets += 1;
-            self.asked
-                .insert(ticket, Asked { writer, question: question.clone(), version, revision });
+            self.asked.insert(ticket, Asked { writer, question: question.clone(), version });
             tickets.push(ticket);
             events.push(match question {
                 Question::Ask(ask) => Event::Asked { ticket, ask },

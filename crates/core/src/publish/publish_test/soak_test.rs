@@ -16,7 +16,6 @@ use super::dice::Dice;
 use super::maintain;
 use super::op::{Op, key, look_up, range, version};
 use super::rig::{Fate, Kind, Rig, Work, settings};
-use crate::decide::Ask;
 use crate::hash::ContentHash;
 use crate::head::HeadLimits;
 use crate::operation::{Issue, Mutation, Operation, Precondition};
@@ -48,7 +47,7 @@ impl Soak {
         let mut dice = Dice::new(seed);
         let mut rig = Rig::over(Bucket::new(1, dice.once_in(3)));
         let window = random_window(&mut dice);
-        let settings: Vec<_> = (0..1 + dice.below(3))
+        let settings: Vec<_> = (0..=dice.below(3))
             .map(|_| {
                 let window = if dice.once_in(5) { random_window(&mut dice) } else { window };
                 random_settings(&mut dice, window)
@@ -133,7 +132,7 @@ impl Soak {
                 _ => Precondition::ValueHashEquals(at, ContentHash::of(b"v")),
             });
         }
-        for _ in 0..1 + self.dice.below(3) {
+        for _ in 0..=self.dice.below(3) {
             let at = self.dice.pick(&keys);
             op = match self.dice.below(8) {
                 0 => op.put(at, "v"),
@@ -323,7 +322,7 @@ impl Soak {
             told.push((submission.ticket, answer));
             match answer {
                 Answer::Accepted { receipt, .. } => {
-                    assert_eq!(accepted, [receipt.clone()]);
+                    assert_eq!(accepted, core::slice::from_ref(receipt));
                     may_be_applied = true;
                 }
                 Answer::Unknown { .. } => may_be_applied = true,
