@@ -41,6 +41,11 @@ pub(crate) fn version(number: u64) -> StateVersion {
     StateVersion::new(number)
 }
 
+/// Waits until so many calls are at the gate.
+pub(crate) async fn arrived(gate: &Gate, n: u64) {
+    tokio::time::timeout(PATIENCE, gate.arrived(n)).await.expect("calls come to the gate");
+}
+
 /// No polling: what a test does not ask for does not happen.
 pub(crate) fn quiet() -> ReplicaConfig {
     ReplicaConfig { poll_ms: 0, ..ReplicaConfig::default() }

@@ -3,7 +3,7 @@
 use headwater_replica::{Consistency, ReadFailure};
 use headwater_store::{Call, Fault, Rule};
 
-use crate::bucket::{Rig, deadline, quiet, version};
+use crate::bucket::{Rig, arrived, deadline, quiet, version};
 
 /// The key that a refusal names.
 fn bad_key<T: std::fmt::Debug>(answer: Result<T, ReadFailure>) -> String {
@@ -139,7 +139,7 @@ async fn an_object_that_a_newer_head_does_without_is_no_damage() {
     let gate = rig.hold_answers(1);
     let reader = rig.reader();
     let read = tokio::spawn(async move { reader.pin(Consistency::Strong, deadline()).await });
-    gate.arrived(1).await;
+    arrived(&gate, 1).await;
     rig.writer.fold_and_sweep().await;
     gate.open();
     assert_eq!(read.await.unwrap().unwrap().version().get(), 3);

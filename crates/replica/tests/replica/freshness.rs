@@ -6,7 +6,7 @@ use headwater_replica::{Consistency, ReadFailure};
 use headwater_store::Call;
 use tokio::time::{Instant, advance};
 
-use crate::bucket::{Rig, deadline, quiet, version};
+use crate::bucket::{Rig, arrived, deadline, quiet, version};
 
 #[tokio::test]
 async fn a_strong_read_sees_what_was_committed_before_it_began() {
@@ -26,7 +26,7 @@ async fn a_strong_read_does_not_share_a_check_that_is_under_way() {
     let gate = rig.hold_answers(1);
     let reader = rig.reader();
     let early = tokio::spawn(async move { reader.pin(Consistency::Strong, deadline()).await });
-    gate.arrived(1).await;
+    arrived(&gate, 1).await;
     rig.writer.put("k", "new").await;
 
     let reader = rig.reader();
@@ -104,7 +104,7 @@ async fn the_age_of_a_proof_counts_from_when_its_check_began() {
     let gate = rig.hold_answers(1);
     let reader = rig.reader();
     let read = tokio::spawn(async move { reader.pin(Consistency::Strong, deadline()).await });
-    gate.arrived(1).await;
+    arrived(&gate, 1).await;
     advance(Duration::from_secs(2)).await;
     gate.open();
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use headwater_replica::{Consistency, ReadFailure};
 use headwater_store::Call;
 
-use crate::bucket::{Rig, deadline, quiet, version};
+use crate::bucket::{Rig, arrived, deadline, quiet, version};
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_pass_each_other_do_not_take_the_view_back() {
@@ -16,7 +16,7 @@ async fn answers_that_pass_each_other_do_not_take_the_view_back() {
     let gate = rig.hold_answers(1);
     let reader = rig.reader();
     let slow = tokio::spawn(async move { reader.pin(Consistency::Strong, deadline()).await });
-    gate.arrived(1).await;
+    arrived(&gate, 1).await;
     rig.writer.put("k", "two").await;
     assert_eq!(rig.read("k", Consistency::Strong).await.unwrap().1, 2);
     // The second one has answered the first read as well.
@@ -31,6 +31,29 @@ async fn answers_that_pass_each_other_do_not_take_the_view_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_that_read_an_older_head_than_an_earlier_one_accuses_nobody() {
+    let mut rig = Rig::open(quiet()).await;
+    rig.writer.put("k", "one").await;
+    let read = |reader: headwater_replica::Reader| {
+        tokio::spawn(async move { reader.pin(Consistency::Strong, deadline()).await })
+    };
+    // The first check has begun and not read yet; the second one reads version
+    // 1, and its answer is held up until the first has brought version 2.
+    let gates = [rig.hold_checks(1), rig.hold_answers(1)];
+    let first = read(rig.reader());
+    arrived(&gates[0], 1).await;
+    let second = read(rig.reader());
+    arrived(&gates[1], 1).await;
+    rig.writer.put("k", "two").await;
+    gates[0].open();
+    assert_eq!(first.await.unwrap().unwrap().version(), version(2));
+    gates[1].open();
+
+    assert_eq!(second.await.unwrap().unwrap().version(), version(2));
+    assert_eq!(rig.count(Call::ReadHead), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_read_that_waits_for_a_later_check_is_not_served_by_an_earlier_one() {
     let mut rig = Rig::open(quiet()).await;
     let gates = [rig.hold_answers(1), rig.hold_checks(1)];
@@ -38,9 +61,9 @@ async fn a_read_that_waits_for_a_later_check_is_not_served_by_an_earlier_one() {
         tokio::spawn(async move { reader.pin(Consistency::Strong, deadline()).await })
     };
     let first = read(rig.reader());
-    gates[0].arrived(1).await;
+    arrived(&gates[0], 1).await;
     let second = read(rig.reader());
-    gates[1].arrived(1).await;
+    arrived(&gates[1], 1).await;
     rig.writer.put("k", "new").await;
 
     // The first check ends: it proves nothing about after the second began.
