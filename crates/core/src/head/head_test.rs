@@ -347,7 +347,14 @@ fn a_snapshot_needs_no_page_of_what_is_below_coverage() {
 #[test]
 fn small_pages_are_replaced_by_one_that_holds_them() {
     // Coverage, the page of a snapshot at 8, and the pages that are left.
-    let cases: [(u64, (u64, u64), Option<&[(u64, u64)]>); 5] = PAGE_CASES;
+    let cases: [(u64, (u64, u64), Option<&[(u64, u64)]>); 5] = [
+        (3, (4, 8), Some(&[(2, 3), (4, 8)])),
+        (3, (2, 8), Some(&[(2, 8)])),
+        (4, (5, 8), Some(&[(4, 4), (5, 8)])),
+        // Inside a page: only where its older part is not covered any more.
+        (3, (3, 8), Some(&[(3, 8)])),
+        (2, (3, 8), Some(&[(3, 8)])),
+    ];
     for (coverage, page, left) in cases {
         let mut successor = Successor::of(&head(), publisher(2));
         successor.raise_coverage(version(coverage));

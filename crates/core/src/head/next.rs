@@ -40,9 +40,10 @@ pub struct Compaction {
     /// The snapshot that it was built from, and whose chunks it may name: the
     /// head must still name it, or they may be gone (PROTOCOL 7).
     pub based_on: SnapshotRef,
-    /// Receipts of the versions after `based_on` up to this one's, durable and
-    /// contiguous. Versions below the coverage boundary may be left out at the
-    /// front.
+    /// Receipts of versions up to this one's, durable and contiguous. They take
+    /// the place of the pages that the head names for the same versions, so
+    /// that small pages do not add up; at the latest they begin after
+    /// `based_on`, or at the coverage boundary where that is later.
     pub receipt_pages: Vec<RunRef>,
 }
 
@@ -108,13 +109,20 @@ impl Successor {
         let is_cut = head.segments.iter().all(|it| it.to <= version || version < it.from);
         let pages = &compaction.receipt_pages;
         let coverage_from = head.receipt_coverage_from;
+        // Pages that stay: wholly before the new ones. One that the new ones
+        // begin inside of is replaced, which the match below allows only where
+        // its older part is not covered any more.
+        let stays = |it: &RunRef| {
+            coverage_from <= it.to && pages.first().is_none_or(|first| it.to < first.from)
+        };
         let is_complete = match (pages.first(), pages.last()) {
             (Some(first), Some(last)) => {
-                let follows = first.from == head.snapshot.version.next();
-                // Older pages are all below coverage then, and go.
-                let is_enough = head.snapshot.version < coverage_from
-                    && first.from <= coverage_from.min(version);
-                (follows || is_enough) && last.to == version
+                let before = head.receipt_pages.iter().rfind(|it| stays(it));
+                let follows = match before {
+                    Some(it) => it.to.next() == first.from,
+                    None => first.from <= coverage_from.min(version),
+                };
+                follows && last.to == version
             }
             (None, _) | (_, None) => version < coverage_from,
         };
@@ -124,6 +132,7 @@ impl Successor {
         head.snapshot = compaction.snapshot.clone();
         head.segments.retain(|it| version < it.to);
         head.changes.retain(|it| version < it.version);
+        head.receipt_pages.retain(stays);
         head.receipt_pages.extend(pages.iter().cloned());
         head.receipt_pages.retain(|it| coverage_from <= it.to);
         true

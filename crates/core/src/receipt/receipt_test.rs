@@ -149,10 +149,13 @@ fn the_newer_receipt_of_an_id_outlives_the_older() {
 }
 
 #[test]
-fn a_page_is_made_of_the_oldest_receipts_in_order() {
+fn a_page_is_made_of_receipts_in_order() {
     let index = index(&[2, 1, 1]);
-    let page: Vec<_> = index.up_to(version(2)).cloned().collect();
-    assert_eq!(page, vec![receipt("v1-0", 1, 0), receipt("v1-1", 1, 1), receipt("v2-0", 2, 0)]);
+    let page = |from, to| index.between(version(from), version(to)).cloned().collect::<Vec<_>>();
+    let (one, two) = ([receipt("v1-0", 1, 0), receipt("v1-1", 1, 1)], [receipt("v2-0", 2, 0)]);
+    assert_eq!(page(0, 2), [&one[..], &two[..]].concat());
+    assert_eq!(page(2, 2), two);
+    assert_eq!(page(4, 9), []);
 }
 
 #[test]

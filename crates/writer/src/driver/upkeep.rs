@@ -24,6 +24,13 @@ const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// Changes larger than this on average are not worth copying into a segment:
 /// the snapshot that they bring about soon takes their place.
 const FOLD_CHANGE_BYTES_MAX: u64 = 64 << 10;
+/// What one reference takes of a head, in bytes, at most.
+const REFERENCE_BYTES: usize = 256;
+/// The last pages of receipts are written again together with what is new,
+/// while they are smaller than this together: half of the size at which a page
+/// ends. So there are at most about two pages for each 1 MiB of receipts,
+/// however small the snapshots are that brought them about.
+const PAGES_REWRITTEN_BYTES_MAX: u64 = 512 << 10;
 /// How long a snapshot waits for newer versions before it is published anyway.
 const HOLD_BACK: Duration = Duration::from_secs(60);
 /// Pause after maintenance that failed or no longer fitted.
@@ -132,13 +139,11 @@ impl Driver {
         let versions = head.state_version.since(head.snapshot.version);
         let segments = head.segments.iter().map(|it| it.object.size_bytes);
         let tail_bytes = segments.sum::<u64>() + change_bytes(head);
-        // A head that is past its soft limit although nothing is left to fold
-        // names too many objects.
-        let is_crowded = config.head_soft_bytes < self.publisher.head_bytes()
-            && head.changes.len() < config.fold_changes;
+        // Segments take room in the head that folding cannot give back.
+        let is_crowded = config.head_soft_bytes / 4 < head.segments.len() * REFERENCE_BYTES;
         config.compact_tail_bytes < tail_bytes
             || config.compact_tail_versions < versions
-            || (is_crowded && 0 < versions)
+            || is_crowded
     }
 
     fn wants_fold(&self, head: &Head) -> bool {
@@ -182,7 +187,9 @@ impl Driver {
         if view.version() != version || *view.snapshot() != head.snapshot {
             return;
         }
-        let receipts: Vec<Receipt> = self.publisher.evidence().up_to(version).cloned().collect();
+        let pages_from = first_rewritten(head);
+        let receipts: Vec<Receipt> =
+            self.publisher.evidence().between(pages_from, version).cloned().collect();
         let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
         self.upkeep.snapshot = Slot::Preparing;
         self.upkeep.snapshot_at = Some(version);
@@ -286,9 +293,7 @@ async fn snapshot(
     receipts: &[Receipt],
 ) -> Result<Maintenance, BuildError> {
     let built = build_snapshot(loader, view, head.revision, BuildOptions::default()).await?;
-    let after = head.snapshot.version;
-    let new: Vec<Receipt> = receipts.iter().filter(|it| after < it.accepted_at).cloned().collect();
-    let receipt_pages = write_receipt_pages(loader, head.revision, &new).await?;
+    let receipt_pages = write_receipt_pages(loader, head.revision, receipts).await?;
     tracing::info!(
         version = built.snapshot.version.get(),
         chunks_written = built.chunks_written,
@@ -298,6 +303,17 @@ async fn snapshot(
     );
     let (snapshot, based_on) = (built.snapshot, built.based_on);
     Ok(Maintenance::Compact(Compaction { snapshot, based_on, receipt_pages }))
+}
+
+/// The first version of which receipts are written: the first after the head's
+/// snapshot, or where the last small pages begin.
+fn first_rewritten(head: &Head) -> StateVersion {
+    let mut size_bytes = 0;
+    let small = head.receipt_pages.iter().rev().take_while(|it| {
+        size_bytes += it.object.size_bytes;
+        size_bytes <= PAGES_REWRITTEN_BYTES_MAX
+    });
+    small.last().map_or(head.tail_from(), |it| it.from)
 }
 
 fn change_bytes(head: &Head) -> u64 {
