@@ -30,7 +30,7 @@ impl Driver {
                 };
                 let (pause, key) = (self.pause(failures), self.parts.history.head_key());
                 self.begin(async move {
-                    sleep(pause).await;
+                    rest(pause).await;
                     Done::Event(match view.facts(&needs).await {
                         Ok(facts) => Event::FactsFound { batch, facts },
                         Err(error) => {
@@ -52,7 +52,7 @@ impl Driver {
                 let pause = self.pause(failures);
                 let (store, history) = (Arc::clone(&self.parts.store), self.parts.history.clone());
                 self.begin(async move {
-                    sleep(pause).await;
+                    rest(pause).await;
                     Done::Event(stage(&*store, &history, batch, change, records).await)
                 });
             }
@@ -79,7 +79,7 @@ impl Driver {
         let loader = self.parts.loader.clone();
         let confirmed = self.confirmed.clone();
         self.begin(async move {
-            sleep(pause).await;
+            rest(pause).await;
             Done::Read(Box::new(read(store, loader, known, confirmed).await))
         });
     }
@@ -118,6 +118,14 @@ impl Driver {
     /// Jittered, so that writers that collided do not meet again.
     fn pause(&self, failures: u32) -> Duration {
         self.parts.entropy.jitter(backoff_bound(self.attempt, failures))
+    }
+}
+
+/// A timer takes a millisecond at least, even for no time at all: most of what
+/// a local store takes for the whole operation.
+async fn rest(pause: Duration) {
+    if !pause.is_zero() {
+        sleep(pause).await;
     }
 }
 
