@@ -48,6 +48,15 @@ impl Checks {
         self.take(field, Key::new(bytes))
     }
 
+    fn value(&mut self, field: impl Into<String>, value: Bytes) -> Option<Bytes> {
+        let (len, max) = (value.len(), Request::VALUE_BYTES_MAX);
+        if max < len {
+            self.refuse(field, format!("a value is {len} bytes, the limit is {max}"));
+            return None;
+        }
+        Some(value)
+    }
+
     fn range(&mut self, field: String, range: Option<v1::KeyRange>) -> Option<KeyRange> {
         let Some(range) = range else {
             self.refuse(field, "a range is needed; an empty one means every key");
@@ -169,7 +178,10 @@ fn value_equals(checks: &mut Checks, field: &str, it: v1::ValueEquals) -> Option
     use v1::value_equals::Expected;
     let key = checks.key(format!("{field}.value_equals.key"), it.key)?;
     match it.expected {
-        Some(Expected::Value(value)) => Some(Precondition::ValueEquals(key, value)),
+        Some(Expected::Value(value)) => {
+            let value = checks.value(format!("{field}.value_equals.value"), value)?;
+            Some(Precondition::ValueEquals(key, value))
+        }
         Some(Expected::ValueHash(hash)) => {
             let field = format!("{field}.value_equals.value_hash");
             let hash: Result<[u8; 32], _> = hash.as_ref().try_into();
@@ -190,7 +202,12 @@ fn mutation(checks: &mut Checks, field: &str, mutation: v1::Mutation) -> Option<
         return None;
     };
     Some(match kind {
-        Kind::Put(it) => Mutation::Put(checks.key(format!("{field}.put.key"), it.key)?, it.value),
+        Kind::Put(it) => {
+            // Both are looked at before either refuses.
+            let key = checks.key(format!("{field}.put.key"), it.key);
+            let value = checks.value(format!("{field}.put.value"), it.value);
+            Mutation::Put(key?, value?)
+        }
         Kind::Delete(key) => Mutation::Delete(checks.key(format!("{field}.delete"), key)?),
         Kind::DeleteRange(range) => {
             Mutation::DeleteRange(checks.range(format!("{field}.delete_range"), Some(range))?)
