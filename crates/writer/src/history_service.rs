@@ -61,6 +61,10 @@ fn failed(history: &HistoryName, error: LifecycleError) -> Status {
             history.as_str(),
             "a deletion of it was cut off: delete it again, then create it",
         ),
+        LifecycleError::IdUsed => status::field_invalid([FieldViolation::new(
+            "history_id",
+            "a history that was deleted had it, and an id is never used again",
+        )]),
         LifecycleError::NotConfirmed { found } => status::field_invalid([FieldViolation::new(
             "confirm_history_id",
             format!("the history's id is {found}; nothing was deleted"),

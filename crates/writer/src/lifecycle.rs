@@ -24,7 +24,7 @@ use headwater_core::publish::{Answer, Control, SubmitError, Trouble};
 use headwater_core::version::Revision;
 use headwater_state::write_empty_snapshot;
 use headwater_store::{HeadRead, HeadWrite, ReadError};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::driver::{AskError, Question, decode_head, put_trouble, read_trouble};
 use crate::histories::Histories;
@@ -47,6 +47,9 @@ pub enum LifecycleError {
     /// The name belongs to a history that is being deleted.
     #[error("the history is being deleted")]
     BeingDeleted,
+    /// The id is that of a history that was deleted.
+    #[error("the id is that of a deleted history")]
+    IdUsed,
     /// The confirmation names another history.
     #[error("the history has another id: {found}")]
     NotConfirmed {
@@ -59,6 +62,15 @@ pub enum LifecycleError {
     /// The question was not taken.
     #[error(transparent)]
     Ask(#[from] AskError),
+}
+
+/// A creation under way.
+struct Creation<'a> {
+    history: &'a HistoryName,
+    id: HistoryId,
+    is_exclusive: bool,
+    /// Whether a head was sent and nothing is known of it.
+    is_in_doubt: bool,
 }
 
 impl From<Trouble> for LifecycleError {
@@ -93,52 +105,55 @@ impl Histories {
         is_exclusive: bool,
         deadline: Instant,
     ) -> Result<(Head, bool), LifecycleError> {
-        let mut is_in_doubt = false;
-        loop {
-            // The head is read first: it is what says whether an attempt
-            // without an answer was applied.
-            let found = match self.head_of(history).await {
-                Ok(found) => found,
-                Err(Trouble::Unavailable) if Instant::now() < deadline => {
-                    sleep(self.entropy.jitter(PAUSE)).await;
-                    continue;
-                }
-                Err(Trouble::Unavailable) if is_in_doubt => return Err(SubmitError::InDoubt.into()),
-                Err(trouble) => return Err(trouble.into()),
-            };
-            let cleared = match found {
-                Some((head, _)) if head.history_id == id && !head.is_retired() => {
-                    return Ok((head, is_in_doubt));
-                }
-                Some((head, tag)) if head.lifecycle == Lifecycle::Cleared => Some((head, tag)),
-                Some((head, _)) if head.is_retired() => return Err(LifecycleError::BeingDeleted),
-                Some(_) => return Err(LifecycleError::Exists),
-                None => None,
-            };
-            if deadline <= Instant::now() {
-                let error =
-                    if is_in_doubt { SubmitError::InDoubt } else { SubmitError::StoreUnavailable };
-                return Err(error.into());
+        let mut creation = Creation { history, id, is_exclusive, is_in_doubt: false };
+        let outcome = timeout_at(deadline, self.create_until_known(&mut creation)).await;
+        match outcome.unwrap_or_else(|_| Err(Trouble::Unavailable.into())) {
+            // Whatever kept the head from being read, it may be there.
+            Err(LifecycleError::Submit(_)) if creation.is_in_doubt => {
+                Err(SubmitError::InDoubt.into())
             }
-            match self.write_first(history, id, is_exclusive, cleared).await? {
-                (head, HeadWrite::Replaced { .. }) => return Ok((head, true)),
-                (_, HeadWrite::Mismatch) => (),
-                (_, HeadWrite::NoAnswer(error)) => {
-                    tracing::warn!(%history, %error, "creating a history got no answer");
-                    is_in_doubt = true;
+            outcome => outcome,
+        }
+    }
+
+    async fn create_until_known(
+        &self,
+        creation: &mut Creation<'_>,
+    ) -> Result<(Head, bool), LifecycleError> {
+        loop {
+            match self.try_create(creation).await {
+                Ok(Some(created)) => return Ok(created),
+                Ok(None) => (),
+                Err(LifecycleError::Submit(SubmitError::StoreUnavailable)) => {
                     sleep(self.entropy.jitter(PAUSE)).await;
                 }
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn write_first(
+    /// One attempt; `None` when another one has to find out more.
+    async fn try_create(
         &self,
-        history: &HistoryName,
-        id: HistoryId,
-        is_exclusive: bool,
-        cleared: Option<(Head, Tag)>,
-    ) -> Result<(Head, HeadWrite), LifecycleError> {
+        creation: &mut Creation<'_>,
+    ) -> Result<Option<(Head, bool)>, LifecycleError> {
+        let Creation { history, id, is_exclusive, is_in_doubt: was_in_doubt } = *creation;
+        // The head is read first: it is what says whether an attempt without an
+        // answer was applied.
+        let cleared = match self.head_of(history).await? {
+            Some((head, _)) if head.history_id == id && !head.is_retired() => {
+                return Ok(Some((head, was_in_doubt)));
+            }
+            Some((head, _)) if head.lifecycle == Lifecycle::Retiring => {
+                return Err(LifecycleError::BeingDeleted);
+            }
+            // A late repetition. Two histories of one id could not be told
+            // apart.
+            Some((head, _)) if head.history_id == id => return Err(LifecycleError::IdUsed),
+            Some((head, tag)) if head.lifecycle == Lifecycle::Cleared => Some((head, tag)),
+            Some(_) => return Err(LifecycleError::Exists),
+            None => None,
+        };
         let read = cleared.as_ref().map_or(Revision::new(0), |(head, _)| head.revision);
         let snapshot = write_empty_snapshot(&*self.store, history, id, read)
             .await
@@ -146,11 +161,24 @@ impl Histories {
         let publisher = self.name();
         let head = Head::first(history.clone(), id, read.next(), is_exclusive, publisher, snapshot);
         let (key, bytes) = (history.head_key(), Bytes::from(format::head::encode(&head)));
+        // From here on, if nobody waits for the answer either.
+        creation.is_in_doubt = true;
         let write = match cleared {
             Some((_, tag)) => self.store.replace_head(&key, &tag, bytes).await,
             None => self.store.create_head(&key, bytes).await,
         };
-        Ok((head, write))
+        match write {
+            HeadWrite::Replaced { .. } => Ok(Some((head, true))),
+            HeadWrite::Mismatch => {
+                creation.is_in_doubt = was_in_doubt;
+                Ok(None)
+            }
+            HeadWrite::NoAnswer(error) => {
+                tracing::warn!(%history, %error, "creating a history got no answer");
+                sleep(self.entropy.jitter(PAUSE)).await;
+                Ok(None)
+            }
+        }
     }
 
     fn name(&self) -> Publisher {
@@ -166,7 +194,8 @@ impl Histories {
         confirmed: HistoryId,
         deadline: Instant,
     ) -> Result<u64, LifecycleError> {
-        let Some((head, _)) = self.head_of(history).await? else {
+        let found = timeout_at(deadline, self.head_of(history)).await;
+        let Some((head, _)) = found.unwrap_or(Err(Trouble::Unavailable))? else {
             return Err(SubmitError::HistoryMissing.into());
         };
         if head.history_id != confirmed {
@@ -177,9 +206,19 @@ impl Histories {
             Lifecycle::Retiring => (),
             Lifecycle::Cleared => return Err(SubmitError::HistoryMissing.into()),
         }
-        let deleted = self.delete_objects(history, confirmed).await?;
-        self.clear(history, confirmed, deadline).await?;
-        Ok(deleted)
+        // The history is gone for everybody from here on. What is left to do
+        // can be cut off at any point, and the same call goes on with it.
+        let rest = async {
+            let deleted = self.delete_objects(history, confirmed).await?;
+            self.clear(history, confirmed).await?;
+            Ok(deleted)
+        };
+        match timeout_at(deadline, rest).await {
+            Ok(Err(LifecycleError::Submit(SubmitError::StoreUnavailable))) | Err(_) => {
+                Err(SubmitError::InDoubt.into())
+            }
+            Ok(outcome) => outcome,
+        }
     }
 
     async fn retire(
@@ -251,12 +290,11 @@ impl Histories {
         Ok(deleted)
     }
 
-    /// Frees the name.
+    /// Frees the name. Tries until it is free; the caller sets the limit.
     async fn clear(
         &self,
         history: &HistoryName,
         history_id: HistoryId,
-        deadline: Instant,
     ) -> Result<(), LifecycleError> {
         loop {
             let (head, tag) = match self.head_of(history).await? {
@@ -268,9 +306,6 @@ impl Histories {
                 // Another call has finished the deletion.
                 Some(_) | None => return Ok(()),
             };
-            if deadline <= Instant::now() {
-                return Err(SubmitError::StoreUnavailable.into());
-            }
             let mut successor = Successor::of(&head, self.name());
             successor.clear();
             let bytes = Bytes::from(format::head::encode(&successor.finish()));
