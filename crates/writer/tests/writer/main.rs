@@ -6,4 +6,15 @@
 
 mod fixture;
 
+mod cost;
+mod damage;
+mod exclusive;
+mod identity;
+mod lifecycle;
+mod limits;
 mod lost_answer;
+mod process;
+mod races;
+mod store_faults;
+mod stream;
+mod upkeep;

@@ -1,0 +1,331 @@
+//! Objects that were truncated, altered, removed or swapped behind the
+//! writer's back: it names the key, and writes nothing.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use headwater_core::publish::SubmitError;
+use headwater_proto::{reason, v1};
+use headwater_store::{Call, Fault, Store};
+use headwater_writer::WriterConfig;
+
+use crate::fixture::{Host, Op, World, look, name, rpc};
+
+fn truncated(bytes: &Bytes) -> Option<Bytes> {
+    Some(bytes.slice(..bytes.len() / 2))
+}
+
+fn altered(bytes: &Bytes) -> Option<Bytes> {
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    Some(bytes.into())
+}
+
+fn removed(_: &Bytes) -> Option<Bytes> {
+    None
+}
+
+const DAMAGES: [(&str, fn(&Bytes) -> Option<Bytes>); 3] =
+    [("truncated", truncated), ("altered", altered), ("removed", removed)];
+
+/// Puts other bytes in an object's place.
+async fn damage(store: &dyn Store, key: &str, how: fn(&Bytes) -> Option<Bytes>) {
+    let bytes = store.get(key).await.unwrap();
+    store.delete(key).await.unwrap();
+    if let Some(bytes) = how(&bytes) {
+        store.put(key, bytes).await.unwrap();
+    }
+}
+
+async fn everything(store: &dyn Store) -> BTreeMap<String, Bytes> {
+    let mut objects = BTreeMap::new();
+    for key in look::keys(store, "").await {
+        let bytes = store.get(&key).await.unwrap();
+        objects.insert(key, bytes);
+    }
+    objects
+}
+
+/// Snapshots and segments come early; receipts go late.
+fn busy() -> WriterConfig {
+    WriterConfig {
+        fold_changes: 3,
+        compact_tail_versions: 8,
+        compact_keep_versions: 0,
+        ..WriterConfig::default()
+    }
+}
+
+async fn key_below(store: &dyn Store, folder: &str) -> String {
+    let keys = look::keys(store, &format!("h/{folder}/")).await;
+    keys.last().unwrap_or_else(|| panic!("nothing in {folder}")).clone()
+}
+
+/// A history with `count` changes, one of them large.
+async fn world_with(config: WriterConfig, count: u64) -> World {
+    let (world, host) = World::with(config).await;
+    for n in 0..count {
+        let op = Op::new(format!("o{n}")).put(&format!("key-{n:02}"), "value");
+        let op = if n + 1 == count { op.large() } else { op };
+        host.accept(op).await;
+    }
+    world
+}
+
+/// Submits to a writer that opens the history anew, and expects `key` to be
+/// refused.
+async fn expect_refusal(world: &World, host: &Host, request: v1::SubmitRequest, key: &str) {
+    let before = everything(&*world.store).await;
+
+    let status = host.submit_rpc(request).await.unwrap_err();
+
+    assert_eq!(rpc::reason(&status), reason::STORED_DATA_BAD, "{status:?}");
+    assert_eq!(rpc::metadata(&status, reason::OBJECT_KEY), key);
+    assert_eq!(status.code(), tonic::Code::DataLoss);
+    assert!(everything(&*world.store).await == before, "nothing is written: {key}");
+}
+
+fn plain(id: &str) -> v1::SubmitRequest {
+    rpc::submit_request("h", id, vec![rpc::put("k", "v")])
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_to_what_a_head_names_is_refused_by_name() {
+    for (what, how) in DAMAGES {
+        for (folder, config, count) in [
+            ("changes", WriterConfig::default(), 2),
+            ("segments", WriterConfig { compact_tail_versions: 100, ..busy() }, 8),
+            ("snapshots", busy(), 12),
+            ("receipts", busy(), 12),
+        ] {
+            let world = world_with(config, count).await;
+            let head = world.head().await;
+            let named: Vec<String> = head.references().map(|it| format!("h/{}", it.key)).collect();
+            let key = named.into_iter().rfind(|it| it.contains(folder));
+            let key = key.unwrap_or_else(|| panic!("the head names nothing in {folder}"));
+            damage(&*world.store, &key, how).await;
+
+            println!("{what} {key}");
+            expect_refusal(&world, &world.host(), plain("new"), &key).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_chunk_is_refused_when_a_precondition_needs_it() {
+    for (what, how) in DAMAGES {
+        let world = world_with(busy(), 12).await;
+        let key = key_below(&*world.store, "chunks").await;
+        damage(&*world.store, &key, how).await;
+        let host = world.host();
+        let exists = v1::precondition::Kind::KeyExists("key-00".into());
+        let request = v1::SubmitRequest {
+            preconditions: vec![v1::Precondition { kind: Some(exists) }],
+            ..plain("new")
+        };
+
+        println!("{what} {key}");
+        expect_refusal(&world, &host, request, &key).await;
+        // Who needs nothing of it goes on.
+        host.submit_rpc(plain("other")).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_record_is_refused() {
+    for (what, how) in
+        [("truncated", truncated as fn(&Bytes) -> Option<Bytes>), ("altered", altered)]
+    {
+        let config = WriterConfig { receipt_versions_max: 1, ..WriterConfig::default() };
+        let (world, host) = World::with(config.clone()).await;
+        host.accept(Op::new("kept").put("k", "v").service_kept()).await;
+        host.accept(Op::new("past").put("k", "w").issued_from(1)).await;
+        let key = key_below(&*world.store, "requests").await;
+        damage(&*world.store, &key, how).await;
+        let host = world.host_with(config);
+        let request = v1::SubmitRequest { issued_from_version: None, ..plain("kept") };
+
+        println!("{what} {key}");
+        expect_refusal(&world, &host, request, &key).await;
+        // So is a question about the operation.
+        let question = v1::GetOperationRequest {
+            history: "h".into(),
+            operation_id: "kept".into(),
+            service_kept: true,
+            ..v1::GetOperationRequest::default()
+        };
+        let status = host.look_up(question).await.unwrap_err();
+        assert_eq!(rpc::metadata(&status, reason::OBJECT_KEY), key);
+    }
+}
+
+/// Replaces the first `from` in the head.
+fn replaced(bytes: &Bytes, from: &str, to: &str) -> Bytes {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains(from), "{text}");
+    text.replacen(from, to, 1).into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_head_is_refused() {
+    let damages: [(&str, fn(&Bytes) -> Option<Bytes>); 6] = [
+        ("truncated", truncated),
+        ("empty", |_| Some(Bytes::new())),
+        ("version", |it| Some(replaced(it, "\"stateVersion\":2", "\"stateVersion\":3"))),
+        ("history", |it| Some(replaced(it, "\"history\":\"h\"", "\"history\":\"i\""))),
+        ("chain", |it| Some(replaced(it, "\"chainHash\":\"blake3:", "\"chainHash\":\"blake3:0"))),
+        ("coverage", |it| {
+            Some(replaced(it, "\"receiptCoverageFrom\":1", "\"receiptCoverageFrom\":9"))
+        }),
+    ];
+    for (what, how) in damages {
+        let world = world_with(WriterConfig::default(), 2).await;
+        damage(&*world.store, "h/head.json", how).await;
+
+        println!("{what}");
+        expect_refusal(&world, &world.host(), plain("new"), "h/head.json").await;
+        let status = world.host().get("h").await.unwrap_err();
+        assert_eq!(rpc::reason(&status), reason::STORED_DATA_BAD);
+    }
+}
+
+/// A head carries no hash of itself, so a bit may turn one valid head into
+/// another. None of them makes the writer lose or repeat an operation, but for
+/// bits of an id of the history or of a number that only counts.
+#[tokio::test(start_paused = true)]
+async fn no_altered_bit_of_a_head_loses_or_repeats_an_operation() {
+    let world = world_with(WriterConfig::default(), 2).await;
+    let whole = world.store.get("h/head.json").await.unwrap();
+    for at in 0..whole.len() {
+        let mut bytes = whole.to_vec();
+        bytes[at] ^= 1 << (at % 7);
+        world.store.delete("h/head.json").await.unwrap();
+        world.store.put("h/head.json", bytes.clone().into()).await.unwrap();
+
+        let again = rpc::submit_request("h", "o0", vec![rpc::put("key-00", "value")]);
+        let answer = world.host().submit_rpc(again).await;
+
+        let altered = String::from_utf8_lossy(&bytes[at.saturating_sub(20)..=at]).into_owned();
+        match answer {
+            Err(status) => {
+                let reason = rpc::reason(&status);
+                let refusals = [reason::STORED_DATA_BAD, reason::FORMAT_TOO_NEW];
+                assert!(refusals.contains(&&*reason), "{altered}: {status:?}");
+            }
+            Ok(response) => {
+                let Some(v1::submit_response::Outcome::Accepted(it)) = response.outcome else {
+                    panic!("{altered}: {:?}", response.outcome)
+                };
+                assert_eq!((it.state_version, it.from_receipt), (1, true), "{altered}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_writer_refuses_damage_that_another_one_ran_into_and_goes_on_once_it_is_mended() {
+    let (world, host) = World::new().await;
+    host.accept(Op::new("warm").put("k", "0")).await;
+    let other = world.host();
+    other.accept(Op::new("theirs").large()).await;
+    let key = key_below(&*world.store, "changes").await;
+    let whole = world.store.get(&key).await.unwrap();
+    damage(&*world.store, &key, altered).await;
+
+    expect_refusal(&world, &host, plain("new"), &key).await;
+
+    world.store.delete(&key).await.unwrap();
+    world.store.put(&key, whole).await.unwrap();
+    host.submit_rpc(plain("new")).await.unwrap();
+    assert_eq!(world.head().await.operation_count, 3);
+}
+
+async fn move_head_away(world: &World) -> Bytes {
+    let bytes = world.store.get("h/head.json").await.unwrap();
+    world.store.delete("h/head.json").await.unwrap();
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_was_deleted_is_a_missing_history() {
+    let (world, host) = World::new().await;
+    host.accept(Op::new("warm").put("k", "0")).await;
+    move_head_away(&world).await;
+
+    assert_eq!(host.fail(Op::new("o").put("k", "1")).await, SubmitError::HistoryMissing);
+    assert!(!look::keys(&*world.store, "h/").await.contains(&"h/head.json".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_was_deleted_after_an_unanswered_publication_leaves_doubt() {
+    let (world, host) = World::new().await;
+    host.accept(Op::new("warm").put("k", "0")).await;
+    host.faults.on_next(Call::ReplaceHead, Fault::LoseReply);
+    let gate = headwater_store::Gate::new();
+    host.faults.on_next(Call::ReadHead, Fault::Hold(gate.clone()));
+
+    let call = host.begin(Op::new("o").put("k", "1"));
+    gate.arrived(1).await;
+    move_head_away(&world).await;
+    gate.open();
+
+    let error = crate::fixture::failed(call.await.unwrap());
+    assert_eq!(error, SubmitError::InDoubt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_recreated_under_a_running_writer_is_noticed_and_never_merged() {
+    let (world, host) = World::new().await;
+    for n in 0..5 {
+        host.accept(Op::new(format!("old-{n}")).add("n", 1)).await;
+    }
+    let old = world.head().await.history_id;
+    move_head_away(&world).await;
+    let other = world.host();
+    let new = other.create("h").await.history_id;
+    other.accept(Op::new("new").add("n", 100)).await;
+
+    // It was meant for the history that is gone, as far as this writer knew.
+    let error = host.fail(Op::new("o").add("n", 1)).await;
+    assert_eq!(error, SubmitError::HistoryMissing);
+    let error = host.fail(Op::new("p").add("n", 1).meant_for(old)).await;
+    assert!(matches!(error, SubmitError::OtherHistory { found } if found.to_string() == new));
+    // An id of the old history means nothing in the new one.
+    let told = host.told(Op::new("old-0").add("n", 1).operation()).await;
+
+    assert_eq!(told.history_id.unwrap().to_string(), new);
+    let receipt = crate::fixture::accepted(told.answer);
+    assert_eq!((receipt.accepted_at.get(), crate::fixture::sums(&receipt)), (2, vec![101]));
+    assert_eq!(world.head().await.operation_count, 2);
+    assert_eq!(look::number(&world.state().await, "n"), 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_of_another_history_is_refused() {
+    let (world, host) = World::new().await;
+    host.create("g").await;
+    host.accept(Op::new("warm").put("k", "0")).await;
+    let stranger = world.store.get("g/head.json").await.unwrap();
+    move_head_away(&world).await;
+    world.store.put("h/head.json", stranger).await.unwrap();
+
+    expect_refusal(&world, &host, plain("o"), "h/head.json").await;
+    expect_refusal(&world, &world.host(), plain("o"), "h/head.json").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_went_back_is_refused_by_who_saw_the_newer_one() {
+    let (world, host) = World::new().await;
+    host.accept(Op::new("one").put("k", "1")).await;
+    let old = world.store.get("h/head.json").await.unwrap();
+    host.accept(Op::new("two").put("k", "2")).await;
+    move_head_away(&world).await;
+    world.store.put("h/head.json", old).await.unwrap();
+
+    expect_refusal(&world, &host, plain("three"), "h/head.json").await;
+    // And again: it does not forget what it acknowledged.
+    expect_refusal(&world, &host, plain("three"), "h/head.json").await;
+    let head = look::head(&*world.store, &name("h")).await;
+    assert_eq!(head.state_version.get(), 1);
+}
