@@ -42,10 +42,20 @@ pub(super) fn fold(bucket: &mut Bucket, head: &Head, count: usize) -> Maintenanc
 
 /// A snapshot of `head` at `version`, with the receipts that it overtakes.
 pub(super) fn compact(bucket: &mut Bucket, head: &Head, version: StateVersion) -> Maintenance {
+    compact_with_pages(bucket, head, version, head.tail_from())
+}
+
+/// The same with one page that begins at `from`, in place of those that the
+/// head has from there on.
+pub(super) fn compact_with_pages(
+    bucket: &mut Bucket,
+    head: &Head,
+    version: StateVersion,
+    from: StateVersion,
+) -> Maintenance {
     let index = SnapshotIndex { version, ..SnapshotIndex::empty(head.history_id) };
     let bytes = format::snapshot::encode(&index);
     let object = put(bucket, ObjectKind::Snapshot, head.revision, bytes);
-    let from = head.tail_from();
     let page = format::receipts::encode(&bucket.receipts(from, version));
     let page = put(bucket, ObjectKind::Receipts, head.revision, page);
     Maintenance::Compact(Compaction {

@@ -228,7 +228,11 @@ impl Soak {
                 let maintenance = if kind == 1 {
                     maintain::fold(bucket, &head, count)
                 } else {
-                    maintain::compact(bucket, &head, head.changes[count - 1].version)
+                    let version = head.changes[count - 1].version;
+                    let pages = head.receipt_pages.iter().map(|it| it.from);
+                    let starts: Vec<_> = pages.chain([head.tail_from()]).collect();
+                    let from = self.dice.pick(&starts);
+                    maintain::compact_with_pages(bucket, &head, version, from)
                 };
                 self.rig.on(writer, Event::Prepared(maintenance));
             }
@@ -342,8 +346,8 @@ impl Soak {
 
 fn random_window(dice: &mut Dice) -> Window {
     Window {
-        versions_max: dice.pick(&[1, 2, 4, 1000, 1000]),
-        bytes_max: dice.pick(&[0, 500, 1 << 20, 1 << 20, 1 << 20]),
+        versions_max: dice.pick(&[1, 3, 1000, 1000, 1000]),
+        bytes_max: dice.pick(&[0, 1 << 20, 1 << 20, 1 << 20, 1 << 20]),
     }
 }
 
