@@ -159,16 +159,17 @@ impl Session {
     ///
     /// [`ReadError`]. Looking changes nothing.
     pub async fn lookup(&self, id: &OperationId, issue: IssueVersion) -> Result<Lookup, ReadError> {
+        use v1::get_operation_request::Issue as Issued;
         use v1::get_operation_response::Outcome as Wire;
         let request = v1::GetOperationRequest {
             history: self.history.to_string(),
             operation_id: id.as_str().to_owned(),
-            issued_from_version: match issue {
-                IssueVersion::At(version) => Some(version),
-                IssueVersion::Newest | IssueVersion::ServiceKept => None,
+            issue: match issue {
+                IssueVersion::At(version) => Some(Issued::IssuedFromVersion(version)),
+                IssueVersion::ServiceKept => Some(Issued::ServiceKept(true)),
+                IssueVersion::Newest => None,
             },
             history_id: self.pinned_id(),
-            service_kept: issue == IssueVersion::ServiceKept,
         };
         let call = self.client.to_writers(&self.history);
         let answer = call

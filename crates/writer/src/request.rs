@@ -226,15 +226,16 @@ pub(crate) struct Inquiry {
 }
 
 pub(crate) fn inquiry(request: &v1::GetOperationRequest) -> Result<Inquiry, Status> {
+    use v1::get_operation_request::Issue as Issued;
     let mut checks = Checks::default();
     let history = checks.history("history", &request.history);
     let id = checks.take("operation_id", OperationId::parse(&request.operation_id));
     let history_id = checks.history_id("history_id", &request.history_id);
-    if request.service_kept && request.issued_from_version.is_some() {
-        checks.refuse("service_kept", "an operation is client-kept or service-kept, not both");
-    }
-    let issued_from = request.issued_from_version.map(StateVersion::new);
-    let is_service_kept = request.service_kept;
+    let (issued_from, is_service_kept) = match request.issue {
+        Some(Issued::IssuedFromVersion(version)) => (Some(StateVersion::new(version)), false),
+        Some(Issued::ServiceKept(is_service_kept)) => (None, is_service_kept),
+        None => (None, false),
+    };
     let made = history.zip(id).map(|(history, id)| Inquiry {
         history,
         id,

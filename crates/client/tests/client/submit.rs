@@ -7,6 +7,7 @@ use headwater_client::{
     Accepted, Determinacy, HistoryError, IssueVersion, Lookup, Operation, Outcome, Reason,
     SubmitError,
 };
+use headwater_proto::v1::get_operation_request::Issue as Issued;
 use headwater_proto::v1::submit_response::Outcome as WireOutcome;
 use headwater_proto::{reason, v1};
 use tokio::time::Instant;
@@ -346,7 +347,6 @@ async fn a_lookup_says_what_became_of_an_operation() {
     assert_eq!(before, Lookup::NotAccepted { through_version: 0 });
     assert!(matches!(after, Lookup::Accepted(it) if it.state_version == 1));
     let shared = deployment.shared();
-    let asked: Vec<_> =
-        shared.lookups.iter().map(|it| (it.issued_from_version, it.service_kept)).collect();
-    assert_eq!(asked, [(Some(0), false), (None, true)]);
+    let asked: Vec<_> = shared.lookups.iter().map(|it| it.issue).collect();
+    assert_eq!(asked, [Some(Issued::IssuedFromVersion(0)), Some(Issued::ServiceKept(true))]);
 }

@@ -72,7 +72,8 @@ pub struct Entry {
     pub version: u64,
 }
 /// A range of keys, by byte order. Empty `start` is the first key; empty `end`
-/// is no upper bound.
+/// is no upper bound. A bound has up to 1,025 bytes, one more than a key, so that
+/// the successor of any key (the key and a zero byte) is a bound.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyRange {
     /// Inclusive.
@@ -1153,18 +1154,29 @@ pub struct GetOperationRequest {
     pub history: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub operation_id: ::prost::alloc::string::String,
-    /// Client-kept: the version that was sent with the operation. Absent: 0, unless
-    /// there is a request record.
-    #[prost(uint64, optional, tag = "3")]
-    pub issued_from_version: ::core::option::Option<u64>,
     /// See SubmitRequest.history_id.
     #[prost(string, tag = "4")]
     pub history_id: ::prost::alloc::string::String,
-    /// The operation was only ever submitted service-kept. Where there is no
-    /// request record, it then was never published, and the answer is certain
-    /// however old the operation is.
-    #[prost(bool, tag = "5")]
-    pub service_kept: bool,
+    /// Who kept the issue version. Neither, or a `service_kept` that is false: what
+    /// the request record says where there is one, else 0, which is always true.
+    #[prost(oneof = "get_operation_request::Issue", tags = "3, 5")]
+    pub issue: ::core::option::Option<get_operation_request::Issue>,
+}
+/// Nested message and enum types in `GetOperationRequest`.
+pub mod get_operation_request {
+    /// Who kept the issue version. Neither, or a `service_kept` that is false: what
+    /// the request record says where there is one, else 0, which is always true.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Issue {
+        /// Client-kept: the version that was sent with the operation.
+        #[prost(uint64, tag = "3")]
+        IssuedFromVersion(u64),
+        /// The operation was only ever submitted service-kept. Where there is no
+        /// request record, it then was never published, and the answer is certain
+        /// however old the operation is.
+        #[prost(bool, tag = "5")]
+        ServiceKept(bool),
+    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetOperationResponse {

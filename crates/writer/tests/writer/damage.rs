@@ -152,7 +152,7 @@ async fn a_damaged_record_is_refused() {
         let question = v1::GetOperationRequest {
             history: "h".into(),
             operation_id: "kept".into(),
-            service_kept: true,
+            issue: Some(v1::get_operation_request::Issue::ServiceKept(true)),
             ..v1::GetOperationRequest::default()
         };
         let status = host.look_up(question).await.unwrap_err();

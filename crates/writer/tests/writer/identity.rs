@@ -2,6 +2,7 @@
 
 use headwater_core::publish::{Answer, SubmitError};
 use headwater_core::version::StateVersion;
+use headwater_proto::v1::get_operation_request::Issue as Issued;
 use headwater_proto::v1::{self, get_operation_response::Outcome};
 use headwater_store::{Call, Fault, Gate};
 use headwater_writer::WriterConfig;
@@ -142,14 +143,16 @@ async fn a_question_behind_the_window_is_unknown_unless_it_cannot_have_been_publ
 
     // Nothing is known of when it was issued.
     assert_eq!(host.look_up(question("o0")).await.unwrap().outcome, unknown(1));
-    let issued =
-        |from| v1::GetOperationRequest { issued_from_version: Some(from), ..question("x") };
-    assert_eq!(host.look_up(issued(2)).await.unwrap().outcome, unknown(3));
+    let told = async |issue| {
+        let request = v1::GetOperationRequest { issue: Some(issue), ..question("x") };
+        host.look_up(request).await.unwrap().outcome
+    };
+    assert_eq!(told(Issued::ServiceKept(false)).await, unknown(1));
+    assert_eq!(told(Issued::IssuedFromVersion(2)).await, unknown(3));
     let not_accepted = Some(Outcome::NotAcceptedThroughVersion(5));
-    assert_eq!(host.look_up(issued(3)).await.unwrap().outcome, not_accepted);
+    assert_eq!(told(Issued::IssuedFromVersion(3)).await, not_accepted);
     // Service-kept and without a record: never published.
-    let kept = v1::GetOperationRequest { service_kept: true, ..question("x") };
-    assert_eq!(host.look_up(kept).await.unwrap().outcome, not_accepted);
+    assert_eq!(told(Issued::ServiceKept(true)).await, not_accepted);
 }
 
 #[tokio::test(start_paused = true)]
