@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use headwater_proto::v1;
 
-/// A range of keys, by byte order.
+/// A range of keys, by byte order. A bound has up to 1,025 bytes, one more than
+/// a key; the server refuses longer ones.
 ///
 /// ```
 /// use headwater_client::KeyRange;
@@ -61,7 +62,8 @@ impl From<KeyRange> for v1::KeyRange {
     }
 }
 
-/// The first key after `key`.
+/// The bound right after `key`: of 1,025 bytes for a longest key, which is why a
+/// bound may be one byte longer than a key.
 pub(crate) fn successor(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);

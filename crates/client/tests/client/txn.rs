@@ -173,6 +173,28 @@ async fn what_was_read_is_what_it_depends_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scan_cut_by_its_limit_at_a_longest_key_commits() {
+    let deployment = Deployment::of(1);
+    let session = deployment.client().session(HISTORY);
+    let longest = "k".repeat(1_024);
+    deployment.shared().model.put(&longest, "1");
+    deployment.shared().model.put("z", "2");
+
+    let committed = session
+        .transact(TxnOptions::default(), async |txn| {
+            let first = txn.scan(KeyRange::all(), 1).await?;
+            txn.put("z", "3");
+            Ok::<_, ReadError>(first.len())
+        })
+        .await
+        .unwrap();
+
+    assert_eq!(committed.value, 1);
+    let accepted = committed.accepted.unwrap();
+    assert_eq!(accepted.state_version, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_appears_in_a_scanned_range_is_a_conflict() {
     let deployment = Deployment::of(1);
     let session = deployment.client().session(HISTORY);

@@ -9,6 +9,7 @@ use headwater_proto::reason;
 use headwater_proto::v1;
 use headwater_proto::v1::consistency::Level;
 use headwater_proto::v1::history_service_server::{HistoryService, HistoryServiceServer};
+use headwater_proto::v1::precondition::Kind as Precondition;
 use headwater_proto::v1::read_service_server::{ReadService, ReadServiceServer};
 use headwater_proto::v1::submit_stream_response::Result as WireResult;
 use headwater_proto::v1::write_service_server::{WriteService, WriteServiceServer};
@@ -65,6 +66,9 @@ impl Fake {
         if !request.history_id.is_empty() && request.history_id != shared.model.history_id {
             return Reply::Error(refusal(reason::HISTORY_MISSING, Code::NotFound, None));
         }
+        if has_long_bound(request) {
+            return Reply::Error(refusal(reason::FIELD_INVALID, Code::InvalidArgument, None));
+        }
         match shared.script.pop_front().unwrap_or(Step::Serve) {
             Step::Serve => Reply::Answer(shared.model.submit(request)),
             Step::ServeAndLose => {
@@ -108,6 +112,20 @@ impl Fake {
         let (value, version) = shared.model.state(version).get(key)?.clone();
         Some(v1::Entry { key: key.clone(), value, version })
     }
+}
+
+/// Whether a precondition's range has a bound over the limit that `types.proto`
+/// names.
+fn has_long_bound(request: &v1::SubmitRequest) -> bool {
+    let ranges = request.preconditions.iter().filter_map(|it| match it.kind.as_ref()? {
+        Precondition::RangeUnchangedSince(it) => it.range.as_ref(),
+        Precondition::KeyExists(_)
+        | Precondition::KeyAbsent(_)
+        | Precondition::KeyAtVersion(_)
+        | Precondition::KeyUnchangedSince(_)
+        | Precondition::ValueEquals(_) => None,
+    });
+    ranges.flat_map(|it| [&it.start, &it.end]).any(|bound| 1_025 < bound.len())
 }
 
 #[tonic::async_trait]
