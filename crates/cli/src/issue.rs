@@ -112,7 +112,7 @@ impl IssueOptions {
             }
             None => client.session(history),
         };
-        let operation = Operation::new(id.clone()).issued(issue);
+        let operation = Operation::new(id.clone(), issue);
         Ok((session.with_writer_epoch(self.epoch), operation, Sent { id, issue, history_id }))
     }
 }

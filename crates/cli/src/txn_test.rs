@@ -1,11 +1,11 @@
 //! Reading transactions.
 
-use headwater_client::{Operation, OperationId};
+use headwater_client::{IssueVersion, Operation, OperationId};
 
 use super::*;
 
 fn operation() -> Operation {
-    Operation::new(OperationId::new("t").unwrap())
+    Operation::new(OperationId::new("t").unwrap(), IssueVersion::At(0))
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::address::{Address, AddressError};
 use crate::call::{CallContext, RetryConfig};
 use crate::id::{OperationId, Token};
 use crate::network::{Network, SystemNetwork};
-use crate::operation::Operation;
+use crate::operation::{IssueVersion, Operation};
 use crate::pool::{Pool, Route};
 use crate::random::Random;
 use crate::session::Session;
@@ -90,9 +90,10 @@ impl Client {
         self.inner.random.operation_id()
     }
 
-    /// An operation with a fresh id.
+    /// An operation with a fresh id, issued from the newest version that the
+    /// session has seen when it is first sent.
     pub fn operation(&self) -> Operation {
-        Operation::new(self.operation_id())
+        Operation::new(self.operation_id(), IssueVersion::Newest)
     }
 
     /// When a call that begins now has to be over.

@@ -33,9 +33,9 @@
 //!
 //! - **Outcomes** are three, and an error is none of them: see [`Outcome`] and
 //!   [`SubmitError::determinacy`].
-//! - **Ids.** [`Client::operation`] draws one. An operation that a later process
-//!   may send again needs an id that this process can find again, and an issue
-//!   version that does not move: see [`IssueVersion`].
+//! - **Ids.** [`Client::operation`] draws one. An operation that another process
+//!   may send again needs an id that it can find again, and an issue version
+//!   that does not move: [`Operation::new`] takes both.
 //! - **Freshness** of a read: see [`Consistency`].
 //!
 //! # Invariants

@@ -11,13 +11,13 @@ use crate::range::KeyRange;
 
 /// From which version on the operation can have been applied: what tells a
 /// retry from a new request once receipts are gone (PROTOCOL 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IssueVersion {
     /// The newest version that the session has seen when the operation is first
-    /// sent; the head is asked where it has seen none. Right for an operation
-    /// that this process names and sends. It is not right for one that an
-    /// earlier process may have sent: see the others.
-    #[default]
+    /// sent; the head is asked where it has seen none. Right for an id that
+    /// nobody sent before this process does, such as the random one of
+    /// [`Client::operation`](crate::Client::operation). Wrong for one that an
+    /// earlier process may have sent: the operation could be applied twice.
     Newest,
     /// A version that had been seen when the operation was first sent, by
     /// whatever process. 0 is always true, and makes `unknown` likelier.
@@ -31,10 +31,10 @@ pub enum IssueVersion {
 /// One operation. Cheap to clone: keys and values are shared.
 ///
 /// ```
-/// use headwater_client::{KeyRange, Operation, OperationId};
+/// use headwater_client::{IssueVersion, KeyRange, Operation, OperationId};
 ///
 /// let id = OperationId::new("import-2024-05-01:17")?;
-/// let operation = Operation::new(id)
+/// let operation = Operation::new(id, IssueVersion::ServiceKept)
 ///     .require_absent("user/7")
 ///     .put("user/7", "Ada")
 ///     .add("users", 1)
@@ -52,8 +52,12 @@ pub struct Operation {
 impl Operation {
     /// An operation that does nothing yet. A server refuses one without a
     /// mutation.
-    pub fn new(id: OperationId) -> Self {
-        let issue = IssueVersion::default();
+    ///
+    /// Whoever chooses an id knows whether it can have been sent before, and
+    /// from when on; so `issue` has no default here.
+    /// [`Client::operation`](crate::Client::operation) draws an id for which
+    /// [`IssueVersion::Newest`] is right.
+    pub fn new(id: OperationId, issue: IssueVersion) -> Self {
         Self { id, issue, preconditions: Vec::new(), mutations: Vec::new() }
     }
 

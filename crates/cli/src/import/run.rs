@@ -317,7 +317,7 @@ impl Run {
 
     fn operation(&self, ready: Ready) -> Operation {
         let issue = self.issue(ready.line);
-        Operation::new(ready.id).issued(issue).put(ready.key, ready.value)
+        Operation::new(ready.id, issue).put(ready.key, ready.value)
     }
 
     fn issue(&self, line: u64) -> IssueVersion {

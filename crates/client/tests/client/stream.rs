@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use headwater_client::{
-    Client, Determinacy, OnRefusal, Operation, OperationId, Outcome, Reason, StreamAnswer,
-    StreamOptions, SubmitError,
+    Client, Determinacy, IssueVersion, OnRefusal, Operation, OperationId, Outcome, Reason,
+    StreamAnswer, StreamOptions, SubmitError,
 };
 use headwater_proto::reason;
 use tonic::Code;
@@ -14,8 +14,10 @@ use tonic::Code;
 use crate::fake::{Deployment, HISTORY, Step, address, refusal};
 
 fn operations(n: usize) -> impl Stream<Item = Operation> + Send + 'static {
-    let operation =
-        |i| Operation::new(OperationId::new(format!("op-{i}")).unwrap()).put(format!("k{i}"), "v");
+    let operation = |i| {
+        let id = OperationId::new(format!("op-{i}")).unwrap();
+        Operation::new(id, IssueVersion::Newest).put(format!("k{i}"), "v")
+    };
     futures::stream::iter((0..n).map(operation))
 }
 
