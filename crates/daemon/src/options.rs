@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_store::{
-    Entropy, Meter, OpenError, Retry, RetryConfig, Store, Timeout, TimeoutConfig,
-};
+use headwater_store::{Entropy, Layers, LayersConfig, Meter, OpenError, Store};
 
 use crate::telemetry::LogFormat;
 
@@ -54,10 +52,8 @@ impl StoreOptions {
     ///
     /// [`OpenError`] names the part of the URL that is wrong.
     pub fn open(&self, entropy: Entropy) -> Result<OpenStore, OpenError> {
-        let meter = Arc::new(Meter::new(headwater_store::open(&self.url)?));
-        let metered: Arc<dyn Store> = Arc::<Meter>::clone(&meter);
-        let timed = Arc::new(Timeout::new(metered, TimeoutConfig::default()));
-        let store = Arc::new(Retry::new(timed, RetryConfig::default(), entropy));
+        let adapter = headwater_store::open(&self.url)?;
+        let Layers { store, meter } = Layers::around(adapter, LayersConfig::default(), entropy);
         Ok(OpenStore { store, meter })
     }
 }

@@ -33,7 +33,8 @@ pub use self::gate::Gate;
 pub use self::op::{Op, Request, Requests};
 pub use self::server::S3Double;
 
-/// Name of the only bucket.
+/// Name of the only bucket. Requests to another one are answered with
+/// `NoSuchBucket`.
 pub const BUCKET: &str = "headwater";
 
 /// Access key id that is accepted; so are requests without a signature.

@@ -2,8 +2,6 @@
 
 use http::{Method, Uri};
 
-use crate::BUCKET;
-
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
@@ -33,8 +31,9 @@ pub struct Request {
 
 impl Request {
     pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
+        // Of any bucket: those that do not exist are asked too.
         let path = uri.path().trim_start_matches('/');
-        let key = path.strip_prefix(BUCKET).unwrap_or(path).trim_start_matches('/');
+        let key = path.split_once('/').map_or("", |(_, key)| key);
         let op = match (method.as_str(), key.is_empty()) {
             ("PUT", false) => Op::Put,
             ("GET", false) => Op::Get,

@@ -15,7 +15,8 @@
 //! - An adapter sends each call once. A client that silently repeats a
 //!   conditional replacement reports its own success as a mismatch.
 //! - Every answer to a write of the head is one of [`HeadWrite`]; only an
-//!   answer that proves the head was not replaced is a mismatch.
+//!   answer that proves the head was not replaced is a mismatch, or says that
+//!   the head is gone.
 //! - Nobody lists to find state.
 
 mod call;
@@ -52,7 +53,7 @@ pub use self::memory::Memory;
 pub use self::meter::{Meter, Outcome, Readings};
 pub use self::open::{OpenError, open};
 pub use self::retry::{Retry, RetryConfig};
-pub use self::s3::{S3Bucket, S3Credentials, S3Options, S3OptionsError};
+pub use self::s3::{NoBucket, S3Bucket, S3Credentials, S3Options, S3OptionsError};
 pub use self::timeout::{TimedOut, Timeout, TimeoutConfig};
 
 /// What a read of the head returned.
@@ -79,9 +80,12 @@ pub enum HeadWrite {
         /// Tag of the head just written.
         tag: Tag,
     },
-    /// The store proved that it did not apply it: the condition failed (412),
-    /// or there is nothing to replace (404). Reading the head tells which.
+    /// The store proved that it did not apply it: the condition failed (412).
     Mismatch,
+    /// The store proved that it did not apply a replacement: there is no head
+    /// to replace (404). Never the answer to a creation. A store may report
+    /// this as a mismatch; reading the head tells.
+    Gone,
     /// No trustworthy answer. It may have been applied, may be applied later,
     /// or may be lost.
     NoAnswer(NoAnswer),

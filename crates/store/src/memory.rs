@@ -90,10 +90,11 @@ impl Store for Memory {
             return HeadWrite::NoAnswer(NoAnswer::bad_key(error));
         }
         let mut objects = self.objects();
-        if objects.by_key.get(key).is_none_or(|it| it.tag != *if_match) {
-            return HeadWrite::Mismatch;
+        match objects.by_key.get(key) {
+            None => HeadWrite::Gone,
+            Some(it) if it.tag != *if_match => HeadWrite::Mismatch,
+            Some(_) => HeadWrite::Replaced { tag: objects.write(key, bytes) },
         }
-        HeadWrite::Replaced { tag: objects.write(key, bytes) }
     }
 
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {

@@ -20,6 +20,8 @@ pub enum Outcome {
     Missing,
     /// The condition of a head write failed.
     Mismatch,
+    /// There was no head to replace.
+    Gone,
     /// A head write got no trustworthy answer.
     NoAnswer,
     /// The key of an immutable object holds other bytes.
@@ -35,11 +37,12 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Done,
         Self::Unchanged,
         Self::Missing,
         Self::Mismatch,
+        Self::Gone,
         Self::NoAnswer,
         Self::Occupied,
         Self::Unavailable,
@@ -54,6 +57,7 @@ impl Outcome {
             Self::Unchanged => "unchanged",
             Self::Missing => "missing",
             Self::Mismatch => "mismatch",
+            Self::Gone => "gone",
             Self::NoAnswer => "no_answer",
             Self::Occupied => "occupied",
             Self::Unavailable => "unavailable",
@@ -95,6 +99,7 @@ impl Outcome {
         match answer {
             HeadWrite::Replaced { .. } => Self::Done,
             HeadWrite::Mismatch => Self::Mismatch,
+            HeadWrite::Gone => Self::Gone,
             HeadWrite::NoAnswer(_) => Self::NoAnswer,
         }
     }

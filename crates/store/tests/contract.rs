@@ -19,7 +19,7 @@ async fn memory_keeps_the_contract() {
 
     let notes = check_all(&place(memory.clone(), memory, "scratch")).await.unwrap();
 
-    assert_eq!(notes, Notes { tags_recur: false });
+    assert_eq!(notes, Notes { tags_recur: false, tells_gone: true });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -29,7 +29,7 @@ async fn a_directory_keeps_the_contract() {
 
     let notes = check_all(&place(open(), open(), "scratch/a")).await.unwrap();
 
-    assert_eq!(notes, Notes { tags_recur: true });
+    assert_eq!(notes, Notes { tags_recur: true, tells_gone: true });
 }
 
 fn s3(double: &S3Double, prefix: &str) -> S3Bucket {
@@ -49,7 +49,7 @@ async fn a_bucket_keeps_the_contract() {
 
         let notes = check_all(&place(one, other, "scratch")).await.unwrap();
 
-        assert_eq!(notes, Notes { tags_recur: true });
+        assert_eq!(notes, Notes { tags_recur: true, tells_gone: true });
     }
 }
 

@@ -154,6 +154,7 @@ async fn a_meter_counts_by_call_and_outcome() {
     faults.on_next(Call::ReplaceHead, Fault::LoseCall);
     meter.replace_head(HEAD, &tag, Bytes::from_static(b"12")).await;
     meter.replace_head(HEAD, &Tag::new("stale"), Bytes::from_static(b"12")).await;
+    meter.replace_head("none/head.json", &tag, Bytes::from_static(b"12")).await;
 
     let now = meter.read().since(&before);
 
@@ -163,8 +164,9 @@ async fn a_meter_counts_by_call_and_outcome() {
     assert_eq!(now.count(Call::Get, Outcome::Missing), 1);
     assert_eq!(now.count(Call::ReplaceHead, Outcome::NoAnswer), 1);
     assert_eq!(now.count(Call::ReplaceHead, Outcome::Mismatch), 1);
-    assert_eq!((now.calls(Call::Get), now.calls(Call::CreateHead), now.total()), (2, 0, 8));
-    assert_eq!((now.bytes_up(), now.bytes_down()), (10, 5));
+    assert_eq!(now.count(Call::ReplaceHead, Outcome::Gone), 1);
+    assert_eq!((now.calls(Call::Get), now.calls(Call::CreateHead), now.total()), (2, 0, 9));
+    assert_eq!((now.bytes_up(), now.bytes_down()), (12, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,6 +259,22 @@ async fn a_repeated_replacement_reports_its_own_success_as_a_mismatch() {
     let answer = store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await;
 
     assert!(matches!(answer, HeadWrite::Mismatch), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_missing_head_is_gone_to_a_replacement_and_nothing_to_a_creation() {
+    let faults = faults();
+    let store = faults.store();
+    let tag = create(&*store).await;
+    faults.while_set(Call::ReplaceHead, Fault::Missing);
+    faults.while_set(Call::CreateHead, Fault::Missing);
+
+    let replaced = store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await;
+    let created = store.create_head("new/head.json", Bytes::new()).await;
+
+    assert!(matches!(replaced, HeadWrite::Gone), "{replaced:?}");
+    assert_eq!(no_answer(created), NoAnswerKind::Other);
+    assert_eq!(store.read_head(HEAD, Some(&tag)).await.unwrap(), HeadRead::Unchanged);
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ async fn one_name_cannot_be_an_object_and_a_folder() {
         assert_eq!(store.read_head(key, None).await.unwrap(), HeadRead::Missing, "{key}");
         store.delete(key).await.unwrap();
         let answer = store.replace_head(key, &Tag::new("x"), Bytes::new()).await;
-        assert!(matches!(answer, HeadWrite::Mismatch), "{key}: {answer:?}");
+        assert!(matches!(answer, HeadWrite::Gone), "{key}: {answer:?}");
     }
     match store.create_head("a/head.json", Bytes::new()).await {
         HeadWrite::NoAnswer(error) => assert_eq!(error.kind, NoAnswerKind::Denied),

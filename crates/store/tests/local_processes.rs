@@ -65,6 +65,7 @@ async fn child_counts_until_it_is_killed() {
             match store.replace_head(HEAD, &tag, encode(&counts)).await {
                 HeadWrite::Replaced { .. } => break,
                 HeadWrite::Mismatch => (),
+                HeadWrite::Gone => panic!("nobody deletes the head"),
                 HeadWrite::NoAnswer(error) => panic!("{error}"),
             }
         }

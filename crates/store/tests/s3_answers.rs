@@ -15,8 +15,8 @@ use headwater_s3_double::{
     ACCESS_KEY_ID, Fault, Gate, Op, Rule, S3Double, SECRET_ACCESS_KEY, Wait,
 };
 use headwater_store::{
-    Entropy, HeadRead, HeadWrite, NoAnswer, NoAnswerKind, PutError, ReadError, Retry, RetryConfig,
-    S3Bucket, S3Credentials, S3Options, Store,
+    Cause, Entropy, HeadRead, HeadWrite, NoAnswer, NoAnswerKind, NoBucket, PutError, ReadError,
+    Retry, RetryConfig, S3Bucket, S3Credentials, S3Options, Store,
 };
 
 const HEAD: &str = "h/head.json";
@@ -55,7 +55,7 @@ async fn replaced(store: &S3Bucket, tag: &Tag) {
 fn no_answer(answer: HeadWrite) -> NoAnswer {
     match answer {
         HeadWrite::NoAnswer(it) => it,
-        HeadWrite::Replaced { .. } | HeadWrite::Mismatch => panic!("{answer:?}"),
+        HeadWrite::Replaced { .. } | HeadWrite::Mismatch | HeadWrite::Gone => panic!("{answer:?}"),
     }
 }
 
@@ -65,7 +65,6 @@ async fn only_a_failed_condition_is_a_mismatch_and_nothing_is_sent_twice() {
 
     let cases: &[(Fault, Option<NoAnswerKind>, &str)] = &[
         (Fault::status_before(412), None, "1"),
-        (Fault::status_before(404), None, "1"),
         (Fault::status_before(409), Some(Conflict), "1"),
         (Fault::status_before(429), Some(Throttled), "1"),
         (Fault::status_before(503), Some(Throttled), "1"),
@@ -95,7 +94,7 @@ async fn only_a_failed_condition_is_a_mismatch_and_nothing_is_sent_twice() {
         let seen = match &answer {
             HeadWrite::NoAnswer(it) => Some(it.kind),
             HeadWrite::Mismatch => None,
-            HeadWrite::Replaced { .. } => panic!("{fault:?}: {answer:?}"),
+            HeadWrite::Replaced { .. } | HeadWrite::Gone => panic!("{fault:?}: {answer:?}"),
         };
         assert_eq!(seen, *kind, "{fault:?}: {answer:?}");
         assert_eq!(double.object(HEAD).unwrap(), *head, "{fault:?}");
@@ -104,12 +103,90 @@ async fn only_a_failed_condition_is_a_mismatch_and_nothing_is_sent_twice() {
 }
 
 #[tokio::test]
+async fn a_replacement_where_nothing_is_finds_the_head_gone() {
+    let (double, store, tag) = bucket().await;
+    double.faults().on_next(Op::Put, HEAD, Fault::status_before(404));
+    let answer = store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await;
+    assert!(matches!(answer, HeadWrite::Gone), "{answer:?}");
+
+    store.delete(HEAD).await.unwrap();
+    let answer = store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await;
+
+    assert!(matches!(answer, HeadWrite::Gone), "{answer:?}");
+    assert_eq!(double.object(HEAD), None);
+    assert_eq!(double.requests().count(Op::Put), 2);
+}
+
+fn blames_bucket(cause: &Cause, name: &str) -> bool {
+    let text = cause.to_string();
+    let cause = cause.downcast_ref::<NoBucket>();
+    cause.is_some_and(|it| it.bucket == name && it.status == 404) && text.contains(name)
+}
+
+fn denied<T: std::fmt::Debug>(answer: Result<T, ReadError>) -> Cause {
+    match answer {
+        Err(ReadError::Denied { cause, .. }) => cause,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_does_not_exist_is_named_by_every_call() {
+    let (double, _, tag) = bucket().await;
+    let credentials = S3Credentials {
+        access_key_id: ACCESS_KEY_ID.into(),
+        secret_access_key: SECRET_ACCESS_KEY.into(),
+    };
+    let url = double.url("root").replace(double.bucket(), "bukcet");
+    let options = S3Options::parse(&url).unwrap();
+    let store = S3Bucket::open(&S3Options { credentials: Some(credentials), ..options }).unwrap();
+
+    let put = match store.put("a", Bytes::new()).await {
+        Err(PutError::Store(error)) => denied::<()>(Err(error)),
+        other => panic!("{other:?}"),
+    };
+    let creation = no_answer(store.create_head(HEAD, Bytes::new()).await);
+    let replacement = no_answer(store.replace_head(HEAD, &tag, Bytes::new()).await);
+    assert_eq!((creation.kind, replacement.kind), (NoAnswerKind::Denied, NoAnswerKind::Denied));
+    let causes = [
+        ("put", put),
+        ("create_head", creation.cause),
+        ("replace_head", replacement.cause),
+        ("read_head", denied(store.read_head(HEAD, None).await)),
+        ("get", denied(store.get("a").await)),
+        ("list", denied(store.list("", None, 1).await)),
+        ("list_folder", denied(store.list_folder("").await)),
+        ("delete", denied(store.delete("a").await)),
+    ];
+    for (call, cause) in &causes {
+        assert!(blames_bucket(cause, "bukcet"), "{call}: {cause:?}");
+    }
+    assert_eq!(double.requests().all().len(), causes.len(), "nothing is sent twice");
+}
+
+#[tokio::test]
+async fn a_404_is_never_a_missing_object_to_a_write() {
+    let (double, store, _) = bucket().await;
+    // With an empty body, as by a proxy: there is no code to go by.
+    double.faults().on_next(Op::Put, "object", Fault::status_before(404));
+
+    let PutError::Store(error) = store.put("object", Bytes::new()).await.unwrap_err() else {
+        panic!("not occupied");
+    };
+
+    assert!(blames_bucket(&denied::<()>(Err(error)), double.bucket()));
+    // To a read it is.
+    double.faults().on_next(Op::Get, HEAD, Fault::status_before(404));
+    assert_eq!(store.read_head(HEAD, None).await.unwrap(), HeadRead::Missing);
+}
+
+#[tokio::test]
 async fn a_create_is_judged_by_its_status_too() {
     let (double, store, _) = bucket().await;
     let key = "new/head.json";
     for (fault, kind) in [
         (Fault::status_before(409), NoAnswerKind::Conflict),
-        (Fault::status_before(404), NoAnswerKind::Other),
+        (Fault::status_before(404), NoAnswerKind::Denied),
         (Fault::close_before(), NoAnswerKind::Other),
         (Fault::close_after(), NoAnswerKind::Other),
     ] {

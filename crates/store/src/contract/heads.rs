@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use headwater_core::id::Tag;
 
-use super::{Broken, Place, broken, done, ensure, mismatch, read, replaced};
+use super::{Broken, Notes, Place, broken, done, ensure, gone, mismatch, read, replaced};
 use crate::HeadRead;
 
 pub(super) async fn create(place: &Place) -> Result<(), Broken> {
@@ -35,7 +35,8 @@ pub(super) async fn replace(place: &Place) -> Result<(), Broken> {
     ensure("a read sees the write before it", found == (Bytes::from_static(b"3"), third), found)
 }
 
-pub(super) async fn missing(place: &Place) -> Result<(), Broken> {
+/// Whether a replacement tells that there is no head.
+pub(super) async fn missing(place: &Place) -> Result<bool, Broken> {
     let rule = "a head that does not exist is missing, and cannot be replaced";
     let key = place.key("missing/head.json");
     for known in [None, Some(&Tag::new("\"00000000000000000000000000000000\""))] {
@@ -43,9 +44,11 @@ pub(super) async fn missing(place: &Place) -> Result<(), Broken> {
         ensure(rule, seen == HeadRead::Missing, seen)?;
     }
     let tag = Tag::new("\"00000000000000000000000000000000\"");
-    mismatch(rule, &place.one.replace_head(&key, &tag, Bytes::from_static(b"1")).await)?;
+    let answer = place.one.replace_head(&key, &tag, Bytes::from_static(b"1")).await;
+    let tells_gone = gone(rule, answer)?;
     let seen = done(rule, place.other.read_head(&key, None).await)?;
-    ensure(rule, seen == HeadRead::Missing, seen)
+    ensure(rule, seen == HeadRead::Missing, seen)?;
+    Ok(tells_gone)
 }
 
 pub(super) async fn conditional_read(place: &Place) -> Result<(), Broken> {
@@ -65,8 +68,9 @@ pub(super) async fn conditional_read(place: &Place) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whether equal bytes get the tag again that they had before a deletion.
-pub(super) async fn delete_and_recreate(place: &Place) -> Result<bool, Broken> {
+/// Whether equal bytes get the tag again that they had before a deletion, and
+/// whether a replacement tells that the head was deleted.
+pub(super) async fn delete_and_recreate(place: &Place) -> Result<Notes, Broken> {
     let rule = "a deleted head is missing, and can be created again";
     let key = place.key("recreate/head.json");
     let bytes = Bytes::from_static(b"1");
@@ -74,11 +78,14 @@ pub(super) async fn delete_and_recreate(place: &Place) -> Result<bool, Broken> {
     done(rule, place.one.delete(&key).await)?;
     let seen = done(rule, place.other.read_head(&key, Some(&first)).await)?;
     ensure(rule, seen == HeadRead::Missing, seen)?;
-    mismatch(rule, &place.other.replace_head(&key, &first, Bytes::from_static(b"2")).await)?;
+    let answer = place.other.replace_head(&key, &first, Bytes::from_static(b"2")).await;
+    let tells_gone = gone(rule, answer)?;
     let again = replaced(rule, place.other.create_head(&key, bytes).await)?;
     match done(rule, place.one.read_head(&key, Some(&first)).await)? {
-        HeadRead::Unchanged if again == first => Ok(true),
-        HeadRead::Found { tag, .. } if tag == again && again != first => Ok(false),
+        HeadRead::Unchanged if again == first => Ok(Notes { tags_recur: true, tells_gone }),
+        HeadRead::Found { tag, .. } if tag == again && again != first => {
+            Ok(Notes { tags_recur: false, tells_gone })
+        }
         seen @ (HeadRead::Found { .. } | HeadRead::Unchanged | HeadRead::Missing) => {
             Err(broken("a tag is either that of the first head or another one", seen))
         }

@@ -45,6 +45,9 @@ pub struct Notes {
     /// Equal bytes get equal tags, also after a deletion. Heads are safe: no two
     /// of them have equal bytes (PROTOCOL 3).
     pub tags_recur: bool,
+    /// A replacement where there is no head is answered as such (404) and not
+    /// as a failed condition. Either proves that nothing was replaced.
+    pub tells_gone: bool,
 }
 
 /// Where the rules are checked: a scratch prefix, seen through two handles.
@@ -86,9 +89,10 @@ impl Place {
 pub async fn check_all(place: &Place) -> Result<Notes, Broken> {
     heads::create(place).await?;
     heads::replace(place).await?;
-    heads::missing(place).await?;
+    let mut tells_gone = heads::missing(place).await?;
     heads::conditional_read(place).await?;
-    let tags_recur = heads::delete_and_recreate(place).await?;
+    let recreated = heads::delete_and_recreate(place).await?;
+    tells_gone &= recreated.tells_gone;
     objects::create_once(place).await?;
     objects::sizes(place).await?;
     objects::odd_keys(place).await?;
@@ -99,7 +103,7 @@ pub async fn check_all(place: &Place) -> Result<Notes, Broken> {
     race::create(place).await?;
     race::put(place).await?;
     race::replace(place).await?;
-    Ok(Notes { tags_recur })
+    Ok(Notes { tags_recur: recreated.tags_recur, tells_gone })
 }
 
 /// Deletes what [`check_all`] left behind, up to `limit` objects.
@@ -129,12 +133,23 @@ fn done<T, E: fmt::Debug>(rule: &'static str, answer: Result<T, E>) -> Result<T,
 fn replaced(rule: &'static str, answer: HeadWrite) -> Result<Tag, Broken> {
     match answer {
         HeadWrite::Replaced { tag } => Ok(tag),
-        answer @ (HeadWrite::Mismatch | HeadWrite::NoAnswer(_)) => Err(broken(rule, answer)),
+        answer @ (HeadWrite::Mismatch | HeadWrite::Gone | HeadWrite::NoAnswer(_)) => {
+            Err(broken(rule, answer))
+        }
     }
 }
 
 fn mismatch(rule: &'static str, answer: &HeadWrite) -> Result<(), Broken> {
     ensure(rule, matches!(answer, HeadWrite::Mismatch), answer)
+}
+
+/// Whether it is told apart from a mismatch, which proves as much.
+fn gone(rule: &'static str, answer: HeadWrite) -> Result<bool, Broken> {
+    match answer {
+        HeadWrite::Gone => Ok(true),
+        HeadWrite::Mismatch => Ok(false),
+        answer @ (HeadWrite::Replaced { .. } | HeadWrite::NoAnswer(_)) => Err(broken(rule, answer)),
+    }
 }
 
 async fn read(rule: &'static str, store: &dyn Store, key: &str) -> Result<(Bytes, Tag), Broken> {

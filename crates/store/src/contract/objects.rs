@@ -95,10 +95,10 @@ pub(super) async fn bad_keys(place: &Place) -> Result<(), Broken> {
         ensure(rule, matches!(answer, Err(ReadError::Denied { .. })), (key, answer))?;
         match place.one.create_head(key, Bytes::new()).await {
             HeadWrite::NoAnswer(it) if it.kind == NoAnswerKind::Denied => (),
-            answer
-            @ (HeadWrite::Replaced { .. } | HeadWrite::Mismatch | HeadWrite::NoAnswer(_)) => {
-                return Err(broken(rule, (key, answer)));
-            }
+            answer @ (HeadWrite::Replaced { .. }
+            | HeadWrite::Mismatch
+            | HeadWrite::Gone
+            | HeadWrite::NoAnswer(_)) => return Err(broken(rule, (key, answer))),
         }
     }
     Ok(())

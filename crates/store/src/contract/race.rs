@@ -46,6 +46,7 @@ pub(super) async fn create(place: &Place) -> Result<(), Broken> {
                 match store.create_head(&key, Bytes::from(writer.to_string())).await {
                     HeadWrite::Replaced { .. } => return Ok(Some(writer)),
                     HeadWrite::Mismatch => return Ok(None),
+                    HeadWrite::Gone => return Err(broken(rule, HeadWrite::Gone)),
                     // 409, or a moment of overload: nothing was claimed.
                     HeadWrite::NoAnswer(_) => sleep(Duration::from_millis(5)).await,
                 }
@@ -133,6 +134,7 @@ async fn append(
         }
         match store.replace_head(key, &tag, Bytes::from(format!("{text}{name}|"))).await {
             HeadWrite::Replaced { .. } => return Ok(()),
+            HeadWrite::Gone => return Err(broken(rule, HeadWrite::Gone)),
             HeadWrite::Mismatch => sleep(entropy.jitter(Duration::from_millis(10))).await,
             HeadWrite::NoAnswer(_) => sleep(entropy.jitter(Duration::from_millis(50))).await,
         }

@@ -20,7 +20,7 @@ pub(super) trait Answer: Send + Sized {
     /// There is no trustworthy answer.
     fn lost(key: &str, kind: NoAnswerKind, retry_after: Option<Duration>) -> Self;
 
-    /// There is no such object.
+    /// There is no such object, and no head to replace.
     fn missing(key: &str) -> Self {
         Self::lost(key, NoAnswerKind::Other, None)
     }
@@ -50,6 +50,10 @@ fn lost(key: &str, kind: NoAnswerKind, retry_after: Option<Duration>) -> ReadErr
 impl Answer for HeadWrite {
     fn lost(_key: &str, kind: NoAnswerKind, retry_after: Option<Duration>) -> Self {
         Self::NoAnswer(NoAnswer { kind, retry_after, cause: Box::new(Ordered { kind }) })
+    }
+
+    fn missing(_key: &str) -> Self {
+        Self::Gone
     }
 
     fn mismatch(_key: &str) -> Self {

@@ -66,8 +66,8 @@ pub enum Fault {
     /// Not sent on, answered as if the condition had failed: a mismatch for a
     /// head, occupied for an object. Elsewhere as for [`Fault::LoseCall`].
     Mismatch,
-    /// Not sent on, answered as if there were no such object. Writes are as for
-    /// [`Fault::LoseCall`].
+    /// Not sent on, answered as if there were no such object: a replacement of
+    /// a head finds it gone. Other writes are as for [`Fault::LoseCall`].
     Missing,
     /// Sent on; one bit of the bytes that were read is wrong.
     Corrupt,
@@ -273,6 +273,8 @@ impl Faults {
             Fault::Throttled(retry_after) => A::lost(key, NoAnswerKind::Throttled, retry_after),
             Fault::Denied => A::lost(key, NoAnswerKind::Denied, None),
             Fault::Mismatch => A::mismatch(key),
+            // Nothing that could be missing is asked for.
+            Fault::Missing if call == Call::CreateHead => A::lost(key, NoAnswerKind::Other, None),
             Fault::Missing => A::missing(key),
             Fault::Corrupt => send().await.map_bytes(answer::corrupt),
             Fault::Truncated => send().await.map_bytes(answer::truncate),

@@ -39,7 +39,10 @@ impl Files {
 
     /// Reads a file; `None` where there is none.
     pub(super) fn read(&self, key: &str) -> Result<Option<Bytes>, CallError> {
-        read(&self.root.join(key))
+        let path = self.root.join(key);
+        let Some(bytes) = read(&path)? else { return Ok(None) };
+        sync_found(&path)?;
+        Ok(Some(bytes))
     }
 
     pub(super) fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, CallError> {
@@ -49,10 +52,7 @@ impl Files {
         if known == Some(&tag) {
             return Ok(HeadRead::Unchanged);
         }
-        // Its writer may have died, or may be, between rename and sync. A head
-        // that was served and then lost with the power would have its revision
-        // repeated by another one.
-        sync_folder(parent_of(&path))?;
+        sync_found(&path)?;
         Ok(HeadRead::Found { bytes, tag })
     }
 
@@ -73,17 +73,23 @@ impl Files {
         bytes: &[u8],
     ) -> Result<HeadWrite, CallError> {
         let path = self.root.join(key);
-        let is_other = || Ok(read(&path)?.is_none_or(|it| tag_of(&it) != *if_match));
+        let refusal = || {
+            Ok(match read(&path)? {
+                None => Some(HeadWrite::Gone),
+                Some(found) if tag_of(&found) != *if_match => Some(HeadWrite::Mismatch),
+                Some(_) => None,
+            })
+        };
         // Most losers of a race are told here, before they write and sync.
-        if is_other()? {
-            return Ok(HeadWrite::Mismatch);
+        if let Some(refusal) = refusal()? {
+            return Ok(refusal);
         }
         // Written before the lock is taken, so that the others wait for one
         // rename and one sync only.
         let staged = self.staging()?.write(bytes)?;
         let _lock = self.lock(key)?;
-        if is_other()? {
-            return Ok(HeadWrite::Mismatch);
+        if let Some(refusal) = refusal()? {
+            return Ok(refusal);
         }
         staged.persist(&path).map_err(|it| CallError::io("rename to", &path)(it.error))?;
         sync_folder(parent_of(&path))?;
@@ -96,12 +102,11 @@ impl Files {
         let staged = self.staging()?.write(bytes)?;
         match self.place(staged, &path)? {
             Placed::New => Ok(true),
-            Placed::Taken => match read_object(&path)? {
-                // It came first, and may not have synced the folder yet.
-                Some(found) if found == bytes => sync_folder(parent_of(&path)).map(|()| true),
-                Some(_) => Ok(false),
-                None => Err(CallError::Raced),
-            },
+            Placed::Taken => {
+                let found = read_object(&path)?.ok_or(CallError::Raced)?;
+                sync_found(&path)?;
+                Ok(found == bytes)
+            }
         }
     }
 
@@ -234,6 +239,58 @@ fn read_metadata(path: &Path) -> Result<Option<fs::Metadata>, CallError> {
     }
 }
 
+/// Makes what was found at `path` durable, before anybody relies on it. Whoever
+/// wrote it may have died, or may be, between rename and sync. A head that was
+/// served and then lost with the power would have its revision repeated by
+/// another one; a request record, its operation issued anew.
+fn sync_found(path: &Path) -> Result<(), CallError> {
+    sync_folder(parent_of(path))
+}
+
 fn sync_folder(folder: &Path) -> Result<(), CallError> {
+    #[cfg(test)]
+    tests::note_sync(folder);
     File::open(folder).and_then(|it| it.sync_all()).map_err(CallError::io("sync", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    thread_local! {
+        static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note_sync(folder: &Path) {
+        SYNCED.with_borrow_mut(|it| it.push(folder.into()));
+    }
+
+    /// The folders that `call` synced, in order.
+    fn synced<T>(call: impl FnOnce() -> T) -> (T, Vec<PathBuf>) {
+        SYNCED.take();
+        let answer = call();
+        (answer, SYNCED.take())
+    }
+
+    #[test]
+    fn what_is_found_is_durable_before_it_is_reported() {
+        let root = tempfile::tempdir().unwrap();
+        let files = Files::new(root.path().into());
+        files.put("h/requests/1", b"first").unwrap();
+        files.create_head("h/head.json", b"head").unwrap();
+        let folder = root.path().join("h/requests");
+
+        let (is_ours, same) = synced(|| files.put("h/requests/1", b"first").unwrap());
+        assert!(is_ours);
+        assert_eq!(same.last(), Some(&folder));
+        let (is_ours, other) = synced(|| files.put("h/requests/1", b"second").unwrap());
+        assert!(!is_ours);
+        assert_eq!(other.last(), Some(&folder));
+        let (_, read) = synced(|| files.read("h/requests/1").unwrap().unwrap());
+        assert_eq!(read, [folder]);
+        let (_, head) = synced(|| files.read_head("h/head.json", None).unwrap());
+        assert_eq!(head, [root.path().join("h")]);
+    }
 }

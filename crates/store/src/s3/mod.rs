@@ -45,6 +45,8 @@ const FOLDER_ENTRIES_MAX: usize = 100_000;
 /// A prefix in a bucket.
 pub struct S3Bucket {
     client: AmazonS3,
+    /// Name of the bucket.
+    bucket: String,
     /// Empty, or ends with `/`.
     root: String,
 }
@@ -63,6 +65,17 @@ enum TagError {
     Missing,
     #[error("the object store answered with the weak ETag {e_tag}, which If-Match never matches")]
     Weak { e_tag: String },
+}
+
+/// The bucket does not exist: nothing in it can be read or written, and
+/// repeating a call does not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no bucket {bucket} (the store answered {status})")]
+pub struct NoBucket {
+    /// Its name.
+    pub bucket: String,
+    /// The status that said so.
+    pub status: StatusCode,
 }
 
 /// The folder holds more than can be listed.
@@ -86,7 +99,7 @@ impl S3Bucket {
     /// [`S3OptionsError`] when the options do not fit together.
     pub fn open(options: &S3Options) -> Result<Self, S3OptionsError> {
         let root = options.root()?;
-        Ok(Self { client: options.build()?, root })
+        Ok(Self { client: options.build()?, bucket: options.bucket.clone(), root })
     }
 
     fn path(&self, key: &str) -> Result<Path, Cause> {
@@ -115,19 +128,15 @@ impl S3Bucket {
             Ok((bytes, e_tag)) => Ok(Fetched::Found { bytes, e_tag }),
             Err(error) => match exchange.status() {
                 Some(StatusCode::NOT_MODIFIED) => Ok(Fetched::Unchanged),
-                Some(StatusCode::NOT_FOUND) => Ok(Fetched::Missing),
-                status => Err(read_error(key, status, &exchange, error)),
+                Some(StatusCode::NOT_FOUND) if !exchange.is_bucket_missing() => {
+                    Ok(Fetched::Missing)
+                }
+                _ => Err(self.read_error(key, &exchange, error)),
             },
         }
     }
 
-    async fn write_head(
-        &self,
-        key: &str,
-        mode: PutMode,
-        proof: &[StatusCode],
-        bytes: Bytes,
-    ) -> HeadWrite {
+    async fn write_head(&self, key: &str, mode: PutMode, bytes: Bytes) -> HeadWrite {
         let path = match self.path(key) {
             Ok(path) => path,
             Err(cause) => {
@@ -136,10 +145,37 @@ impl S3Bucket {
             }
         };
         let exchange = Exchange::default();
+        let is_replacement = matches!(mode, PutMode::Update(_));
         let options =
             PutOptions { mode, extensions: exchange.extensions(), ..PutOptions::default() };
         let result = self.client.put_opts(&path, bytes.into(), options).await;
-        head_answer(result, &exchange, proof)
+        if exchange.status() == Some(StatusCode::NOT_FOUND)
+            && (exchange.is_bucket_missing() || !is_replacement)
+        {
+            let (kind, cause) = (NoAnswerKind::Denied, Box::new(self.no_bucket()));
+            return HeadWrite::NoAnswer(NoAnswer { kind, retry_after: None, cause });
+        }
+        head_answer(result, &exchange)
+    }
+
+    /// What a 404 says that is not about a key.
+    fn no_bucket(&self) -> NoBucket {
+        NoBucket { bucket: self.bucket.clone(), status: StatusCode::NOT_FOUND }
+    }
+
+    fn read_error(&self, key: &str, exchange: &Exchange, error: Error) -> ReadError {
+        let denied = |cause| ReadError::Denied { key: key.into(), cause };
+        match exchange.status() {
+            Some(StatusCode::NOT_FOUND) if exchange.is_bucket_missing() => {
+                denied(Box::new(self.no_bucket()))
+            }
+            Some(StatusCode::NOT_FOUND) => ReadError::Missing { key: key.into() },
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => denied(Box::new(error)),
+            _ => {
+                let cause = Box::new(error);
+                ReadError::Unavailable { retry_after: exchange.retry_after(), cause }
+            }
+        }
     }
 
     async fn page(&self, prefix: &str, options: PaginatedListOptions) -> Result<Page, ReadError> {
@@ -151,7 +187,7 @@ impl S3Bucket {
             .client
             .list_paginated(prefix_sent, options)
             .await
-            .map_err(|error| read_error(prefix, exchange.status(), &exchange, error))?;
+            .map_err(|error| self.read_error(prefix, &exchange, error))?;
         // Keys outside the root do not begin with what was asked for.
         let below = |path: &Path| path.as_ref().strip_prefix(&self.root).map(str::to_owned);
         let objects =
@@ -181,22 +217,20 @@ struct Page {
 
 /// What the answer to a conditional write proves.
 ///
-/// An allow-list: a mismatch is one of the statuses in `proof`, in answer to the
-/// only request that was sent. All else, statuses invented later included, is no
-/// answer.
-fn head_answer(
-    result: Result<PutResult, Error>,
-    exchange: &Exchange,
-    proof: &[StatusCode],
-) -> HeadWrite {
+/// An allow-list: 412 is a mismatch, and 404, which S3 answers where If-Match
+/// names an object that does not exist, says that the head is gone; each in
+/// answer to the only request that was sent. All else, statuses invented later
+/// included, is no answer.
+fn head_answer(result: Result<PutResult, Error>, exchange: &Exchange) -> HeadWrite {
     let status = exchange.status();
-    let cause: Cause = match result {
-        Ok(put) => match tag_of(put.e_tag) {
+    let cause: Cause = match (result, status) {
+        (Ok(put), _) => match tag_of(put.e_tag) {
             Ok(tag) => return HeadWrite::Replaced { tag },
             Err(error) => Box::new(error),
         },
-        Err(_) if status.is_some_and(|it| proof.contains(&it)) => return HeadWrite::Mismatch,
-        Err(error) => Box::new(error),
+        (Err(_), Some(StatusCode::PRECONDITION_FAILED)) => return HeadWrite::Mismatch,
+        (Err(_), Some(StatusCode::NOT_FOUND)) => return HeadWrite::Gone,
+        (Err(error), _) => Box::new(error),
     };
     let kind = match status {
         Some(StatusCode::CONFLICT) => NoAnswerKind::Conflict,
@@ -207,22 +241,6 @@ fn head_answer(
         _ => NoAnswerKind::Other,
     };
     HeadWrite::NoAnswer(NoAnswer { kind, retry_after: exchange.retry_after(), cause })
-}
-
-fn read_error(
-    key: &str,
-    status: Option<StatusCode>,
-    exchange: &Exchange,
-    error: Error,
-) -> ReadError {
-    let cause = Box::new(error);
-    match status {
-        Some(StatusCode::NOT_FOUND) => ReadError::Missing { key: key.into() },
-        Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            ReadError::Denied { key: key.into(), cause }
-        }
-        _ => ReadError::Unavailable { retry_after: exchange.retry_after(), cause },
-    }
 }
 
 #[async_trait]
@@ -247,16 +265,12 @@ impl Store for S3Bucket {
     }
 
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
-        // Not 404: there is no such bucket then, and no head in the way.
-        let proof = [StatusCode::PRECONDITION_FAILED];
-        self.write_head(key, PutMode::Create, &proof, bytes).await
+        self.write_head(key, PutMode::Create, bytes).await
     }
 
     async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
         let version = UpdateVersion { e_tag: if_match.e_tag().map(str::to_owned), version: None };
-        // S3 answers 404 where If-Match names an object that does not exist.
-        let proof = [StatusCode::PRECONDITION_FAILED, StatusCode::NOT_FOUND];
-        self.write_head(key, PutMode::Update(version), &proof, bytes).await
+        self.write_head(key, PutMode::Update(version), bytes).await
     }
 
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
@@ -282,9 +296,13 @@ impl Store for S3Bucket {
                 }
                 Err(error) => Err(error.into()),
             },
+            // Nothing has to be there before it is created, but the bucket.
+            Some(StatusCode::NOT_FOUND) => {
+                Err(ReadError::Denied { key: key.into(), cause: Box::new(self.no_bucket()) }.into())
+            }
             // 409 is among these: a concurrent call was in the way, and nothing
             // is known to have been written.
-            status => Err(read_error(key, status, &exchange, error).into()),
+            _ => Err(self.read_error(key, &exchange, error).into()),
         }
     }
 
@@ -358,8 +376,10 @@ impl Store for S3Bucket {
             exchange.around(self.client.delete_stream(one).try_collect()).await;
         match deleted {
             Ok(_) => Ok(()),
-            Err(_) if exchange.status() == Some(StatusCode::NOT_FOUND) => Ok(()),
-            Err(error) => Err(read_error(key, exchange.status(), &exchange, error)),
+            Err(error) => match self.read_error(key, &exchange, error) {
+                ReadError::Missing { .. } => Ok(()),
+                error @ (ReadError::Unavailable { .. } | ReadError::Denied { .. }) => Err(error),
+            },
         }
     }
 }
@@ -374,19 +394,19 @@ mod tests {
 
     #[test]
     fn a_mismatch_that_answers_a_repeated_request_is_no_answer() {
-        let proof = [StatusCode::PRECONDITION_FAILED];
-        let judge = |n_sent| {
-            let exchange = Exchange::answered(n_sent, StatusCode::PRECONDITION_FAILED);
-            head_answer(refused(), &exchange, &proof)
-        };
-        assert!(matches!(judge(1), HeadWrite::Mismatch));
-        assert!(matches!(judge(2), HeadWrite::NoAnswer(_)), "the first one may have been applied");
+        let judge = |n_sent, status| head_answer(refused(), &Exchange::answered(n_sent, status));
+        let (failed, missing) = (StatusCode::PRECONDITION_FAILED, StatusCode::NOT_FOUND);
+        assert!(matches!(judge(1, failed), HeadWrite::Mismatch));
+        assert!(matches!(judge(1, missing), HeadWrite::Gone));
+        for status in [failed, missing] {
+            let answer = judge(2, status);
+            assert!(matches!(answer, HeadWrite::NoAnswer(_)), "the first may have been applied");
+        }
     }
 
     #[test]
     fn an_error_without_a_status_is_no_answer_whatever_the_client_calls_it() {
-        let proof = [StatusCode::PRECONDITION_FAILED];
-        let answer = head_answer(refused(), &Exchange::default(), &proof);
+        let answer = head_answer(refused(), &Exchange::default());
         assert!(matches!(answer, HeadWrite::NoAnswer(_)), "{answer:?}");
     }
 
