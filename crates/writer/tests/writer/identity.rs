@@ -156,6 +156,31 @@ async fn a_question_behind_the_window_is_unknown_unless_it_cannot_have_been_publ
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_takes_the_issue_version_from_the_record() {
+    let config = WriterConfig { receipt_versions_max: 2, ..WriterConfig::default() };
+    let (world, host) = World::with(config.clone()).await;
+    for n in 0..5 {
+        host.accept(Op::new(format!("o{n}")).add("n", 1).service_kept()).await;
+    }
+    // A record of one that was rejected.
+    host.submit(Op::new("rejected").if_absent("n").add("n", 1).service_kept()).await;
+    let host = world.host_with(config);
+    let kept = |id: &str| v1::GetOperationRequest {
+        issue: Some(v1::get_operation_request::Issue::ServiceKept(true)),
+        ..question(id)
+    };
+
+    let unknown = v1::Unknown { earliest_version: 1, receipt_coverage_from: 4 };
+    let old = host.look_up(kept("o0")).await.unwrap();
+    assert_eq!(old.outcome, Some(Outcome::Unknown(unknown)));
+    let recent = host.look_up(kept("o4")).await.unwrap();
+    assert!(matches!(recent.outcome, Some(Outcome::Accepted(_))), "{recent:?}");
+    // The record says from when; the caller need not.
+    let rejected = host.look_up(question("rejected")).await.unwrap();
+    assert_eq!(rejected.outcome, Some(Outcome::NotAcceptedThroughVersion(5)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_question_sees_what_another_writer_accepted_a_moment_ago() {
     let (world, host) = World::new().await;
     assert!(host.look_up(question("x")).await.is_ok());

@@ -15,6 +15,7 @@ mod limits;
 mod lost_answer;
 mod process;
 mod races;
+mod soak;
 mod store_faults;
 mod stream;
 mod upkeep;

@@ -168,6 +168,7 @@ async fn subscribers_are_told_of_heads_of_their_histories() {
     let mut n = 0;
     let notice = loop {
         n += 1;
+        assert!(n < 50, "no notice comes");
         client.submit(add(&format!("o{n}"))).await.unwrap();
         if let Ok(notice) = timeout(Duration::from_millis(200), until(n)).await {
             break notice;

@@ -227,6 +227,7 @@ async fn a_head_at_its_hard_limit_refuses_operations_until_there_is_room() {
     host.faults.add(Rule::new(Fault::LoseCall).on(Call::Put).key_has("/snapshots/"));
     let mut n = 0;
     let error = loop {
+        assert!(n < 500, "the head has no limit");
         match host.submit(Op::new(format!("o{n}")).add("n", 1)).await {
             Answer::Accepted { .. } => n += 1,
             other => break crate::fixture::failed(other),
