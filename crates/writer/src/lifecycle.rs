@@ -169,7 +169,7 @@ impl Histories {
         };
         match write {
             HeadWrite::Replaced { .. } => Ok(Some((head, true))),
-            HeadWrite::Mismatch => {
+            HeadWrite::Mismatch | HeadWrite::Gone => {
                 creation.is_in_doubt = was_in_doubt;
                 Ok(None)
             }
@@ -311,7 +311,7 @@ impl Histories {
             let bytes = Bytes::from(format::head::encode(&successor.finish()));
             match self.store.replace_head(&history.head_key(), &tag, bytes).await {
                 HeadWrite::Replaced { .. } => return Ok(()),
-                HeadWrite::Mismatch => (),
+                HeadWrite::Mismatch | HeadWrite::Gone => (),
                 HeadWrite::NoAnswer(error) => {
                     tracing::warn!(%history, %error, "clearing a head got no answer");
                     sleep(self.entropy.jitter(PAUSE)).await;

@@ -99,7 +99,8 @@ impl Driver {
     pub(super) fn on_reply(&mut self, reply: HeadWrite) -> Event {
         Event::Published(match reply {
             HeadWrite::Replaced { tag } => PublishReply::Replaced { tag },
-            HeadWrite::Mismatch => PublishReply::Mismatch,
+            // The head is read next in either case, and tells.
+            HeadWrite::Mismatch | HeadWrite::Gone => PublishReply::Mismatch,
             HeadWrite::NoAnswer(no_answer) => {
                 let pause = match no_answer.kind {
                     // It names no time: at least one attempt's.
