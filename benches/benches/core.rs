@@ -12,6 +12,7 @@ use headwater_core::change::Change;
 use headwater_core::decide::{Ask, Basis, Facts, KeyFact, decide, needs};
 use headwater_core::format;
 use headwater_core::hash::ContentHash;
+use headwater_core::head::ObjectRef;
 use headwater_core::head::{Append, ChangeBody, Head, Publisher, Successor};
 use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId};
 use headwater_core::keys::{ObjectKey, ObjectKind};
@@ -19,7 +20,6 @@ use headwater_core::operation::{Issue, Key, Mutation, Operation, Precondition, R
 use headwater_core::receipt::Receipt;
 use headwater_core::version::{Revision, StateVersion};
 use headwater_state::{ChunkCache, LoadOptions, Loader, write_empty_snapshot};
-use headwater_core::head::ObjectRef;
 
 const OPERATIONS: usize = 1_000;
 const VALUE_BYTES: usize = 1_024;
@@ -141,8 +141,7 @@ fn applying(criterion: &mut Criterion) {
         let id = HistoryId::from_bytes([1; 16]);
         let empty = write_empty_snapshot(&*store, &history, id, Revision::new(0)).await.unwrap();
         let publisher = Publisher { id: "writer".into(), nonce: Nonce::from_bytes([0; 16]) };
-        let head =
-            Head::first(history.clone(), id, Revision::FIRST, false, publisher, empty);
+        let head = Head::first(history.clone(), id, Revision::FIRST, false, publisher, empty);
         let cache = ChunkCache::new(1 << 20);
         Loader::new(store, history, cache, LoadOptions::default()).open(&head).await.unwrap().view
     });

@@ -129,15 +129,9 @@ impl Putter {
 
     async fn put_in_process(&self, id: &str, key: String) -> Result<bool, BoxError> {
         let put = Mutation::Put(Key::new(key)?, self.value.clone());
-        let request = Arc::new(Request::new(Vec::new(), vec![put])?);
-        let operation = Operation {
-            id: OperationId::parse(id)?,
-            request_hash: request.hash(),
-            request,
-            issue: Issue::ClientKept(StateVersion::ZERO),
-            writer_epoch: 0,
-            history_id: None,
-        };
+        let request = Request::new(Vec::new(), vec![put])?;
+        let issue = Issue::ClientKept(StateVersion::ZERO);
+        let operation = Operation::new(OperationId::parse(id)?, request, issue);
         let question = Question::Ask(Ask::Submit(operation));
         let told = self.writer.ask(&self.history, question).await?;
         Ok(matches!(told.answer, Answer::Accepted { .. }))

@@ -103,8 +103,8 @@ pub enum KeyRangeError {
     /// The end is not above the start: nothing could be in the range.
     #[error("a range ends at or before its start")]
     Inverted,
-    /// A bound is longer than any key.
-    #[error("a range bound is {len_bytes} bytes, the limit is {max}", max = Key::LEN_BYTES_MAX)]
+    /// A bound is longer than [`KeyRange::BOUND_LEN_BYTES_MAX`].
+    #[error("a range bound is {len_bytes} bytes, the limit is {max}", max = KeyRange::BOUND_LEN_BYTES_MAX)]
     TooLong {
         /// Length of the rejected bound, in bytes.
         len_bytes: usize,
@@ -112,6 +112,10 @@ pub enum KeyRangeError {
 }
 
 impl KeyRange {
+    /// Longest bound, in bytes: one more than a key, so that the least string
+    /// after the longest key is one.
+    pub const BOUND_LEN_BYTES_MAX: usize = Key::LEN_BYTES_MAX + 1;
+
     /// From `start` (inclusive) to `end` (exclusive; `None` is no bound).
     ///
     /// # Errors
@@ -119,7 +123,7 @@ impl KeyRange {
     /// [`KeyRangeError`].
     pub fn new(start: Bytes, end: Option<Bytes>) -> Result<Self, KeyRangeError> {
         for bound in core::iter::once(&start).chain(&end) {
-            if Key::LEN_BYTES_MAX < bound.len() {
+            if Self::BOUND_LEN_BYTES_MAX < bound.len() {
                 return Err(KeyRangeError::TooLong { len_bytes: bound.len() });
             }
         }
@@ -359,6 +363,15 @@ pub struct Operation {
     pub writer_epoch: u64,
     /// The history that the caller means; `None` is whichever has the name.
     pub history_id: Option<HistoryId>,
+}
+
+impl Operation {
+    /// An operation in a history that has no epochs, whichever has the name.
+    pub fn new(id: OperationId, request: Request, issue: Issue) -> Self {
+        let request_hash = request.hash();
+        let request = Arc::new(request);
+        Self { id, request, request_hash, issue, writer_epoch: 0, history_id: None }
+    }
 }
 
 /// The durable intent of a service-kept operation, created once per id.

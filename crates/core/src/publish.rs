@@ -218,6 +218,12 @@ impl Publisher {
             && self.reading.is_none()
     }
 
+    /// Whether a batch is on its way: what is asked now is decided with whatever
+    /// else is asked until the pipeline has room for it.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight.is_some() || !self.pipeline.is_empty()
+    }
+
     /// Takes in one event, and says what to do.
     ///
     /// # Panics

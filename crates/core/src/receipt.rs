@@ -107,11 +107,7 @@ impl ReceiptIndex {
 
     /// The receipts of versions from `from` up to `to`, oldest first: what a
     /// page is made of.
-    pub fn between(
-        &self,
-        from: StateVersion,
-        to: StateVersion,
-    ) -> impl Iterator<Item = &Receipt> {
+    pub fn between(&self, from: StateVersion, to: StateVersion) -> impl Iterator<Item = &Receipt> {
         let start = self.versions.partition_point(|it| it.version < from);
         let versions = self.versions.range(start..).take_while(move |it| it.version <= to);
         versions.flat_map(|it| &it.ids).filter_map(|id| self.by_id.get(id))

@@ -7,76 +7,114 @@ use headwater_core::publish::Settings;
 use headwater_core::receipt::Window;
 use serde::Deserialize;
 
-/// Settings of a writer. The defaults suit a process with 256 MiB of memory.
+/// Settings of a writer. Limits hold for each history: the defaults suit a few
+/// busy histories, or many quiet ones, in 256 MiB of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct WriterConfig {
     /// Names this process in heads: 1 to 48 of `[A-Za-z0-9._-]`. Empty: drawn
     /// at start.
-    #[arg(long, default_value = "", env = "HEADWATER_PUBLISHER_ID")]
+    #[arg(
+        long = "writer-publisher-id",
+        id = "writer-publisher-id",
+        default_value = "",
+        env = "HEADWATER_WRITER_PUBLISHER_ID"
+    )]
     pub publisher_id: String,
     /// Operations of one history that may wait for their outcome. Past it,
     /// `QUEUE_FULL`. 16,384 is 0.8 s at 20,000 operations a second.
-    #[arg(long, default_value_t = 16_384)]
+    #[arg(
+        long = "writer-queue-operations-max",
+        id = "writer-queue-operations-max",
+        default_value_t = 16_384
+    )]
     pub queue_operations_max: usize,
     /// Bytes of operations of one history that may wait for their outcome.
-    #[arg(long, default_value_t = 64 << 20)]
+    #[arg(long = "writer-queue-bytes-max", id = "writer-queue-bytes-max", default_value_t = 64 << 20)]
     pub queue_bytes_max: usize,
     /// Operations in one batch, which becomes one state version.
-    #[arg(long, default_value_t = 4_096)]
+    #[arg(
+        long = "writer-batch-operations-max",
+        id = "writer-batch-operations-max",
+        default_value_t = 4_096
+    )]
     pub batch_operations_max: usize,
     /// Bytes of operations in one batch. 4 MiB upload in about 60 ms.
-    #[arg(long, default_value_t = 4 << 20)]
+    #[arg(long = "writer-batch-bytes-max", id = "writer-batch-bytes-max", default_value_t = 4 << 20)]
     pub batch_bytes_max: usize,
     /// A change entry up to this size travels in the head and costs no upload
     /// of its own.
-    #[arg(long, default_value_t = 4_096)]
+    #[arg(
+        long = "writer-inline-bytes-max",
+        id = "writer-inline-bytes-max",
+        default_value_t = 4_096
+    )]
     pub inline_bytes_max: usize,
     /// Batches decided and staged ahead, the ones in flight included.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long = "writer-batches-ahead-max", id = "writer-batches-ahead-max", default_value_t = 4)]
     pub batches_ahead_max: usize,
     /// State versions whose receipts are kept, the newest included: how long a
     /// retry is answered for certain. 65,536 are 22 minutes at 50 versions a
     /// second.
-    #[arg(long, default_value_t = 65_536)]
+    #[arg(
+        long = "writer-receipt-versions-max",
+        id = "writer-receipt-versions-max",
+        default_value_t = 65_536
+    )]
     pub receipt_versions_max: u64,
     /// Bytes of receipts kept, at about 90 for each operation; the newest
     /// version's stay whatever they take.
-    #[arg(long, default_value_t = 32 << 20)]
+    #[arg(long = "writer-receipt-bytes-max", id = "writer-receipt-bytes-max", default_value_t = 32 << 20)]
     pub receipt_bytes_max: u64,
     /// Past this size of the head, older changes move to segments.
-    #[arg(long, default_value_t = 64 << 10)]
+    #[arg(long = "writer-head-soft-bytes", id = "writer-head-soft-bytes", default_value_t = 64 << 10)]
     pub head_soft_bytes: usize,
     /// Past this size of the head, operations are refused until maintenance has
     /// made room.
-    #[arg(long, default_value_t = 1 << 20)]
+    #[arg(long = "writer-head-hard-bytes", id = "writer-head-hard-bytes", default_value_t = 1 << 20)]
     pub head_hard_bytes: usize,
     /// Changes that the head names one by one before they move to a segment.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long = "writer-fold-changes", id = "writer-fold-changes", default_value_t = 128)]
     pub fold_changes: usize,
     /// Bytes of the tail past which a snapshot is made.
-    #[arg(long, default_value_t = 64 << 20)]
+    #[arg(long = "writer-compact-tail-bytes", id = "writer-compact-tail-bytes", default_value_t = 64 << 20)]
     pub compact_tail_bytes: u64,
     /// Versions in the tail past which a snapshot is made.
-    #[arg(long, default_value_t = 4_096)]
+    #[arg(
+        long = "writer-compact-tail-versions",
+        id = "writer-compact-tail-versions",
+        default_value_t = 4_096
+    )]
     pub compact_tail_versions: u64,
     /// Versions that a snapshot stays behind the newest, unless nothing is
     /// accepted for a minute: `unchanged since` is answered for certain that
     /// far back.
-    #[arg(long, default_value_t = 256)]
+    #[arg(
+        long = "writer-compact-keep-versions",
+        id = "writer-compact-keep-versions",
+        default_value_t = 256
+    )]
     pub compact_keep_versions: u64,
     /// Longest time for one operation, in milliseconds, where the caller names
     /// none or a longer one.
-    #[arg(long, default_value_t = 30_000)]
+    #[arg(
+        long = "writer-operation-timeout-ms",
+        id = "writer-operation-timeout-ms",
+        default_value_t = 30_000
+    )]
     pub operation_timeout_ms: u64,
     /// A history without questions for this long is closed, in milliseconds.
-    #[arg(long, default_value_t = 600_000)]
+    #[arg(
+        long = "writer-history-idle-ms",
+        id = "writer-history-idle-ms",
+        default_value_t = 600_000
+    )]
     pub history_idle_ms: u64,
     /// Histories open at a time.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long = "writer-histories-max", id = "writer-histories-max", default_value_t = 1_000)]
     pub histories_max: usize,
     /// Decompressed chunks kept in memory for preconditions, in bytes.
-    #[arg(long, default_value_t = 64 << 20)]
+    #[arg(long = "writer-chunk-cache-bytes", id = "writer-chunk-cache-bytes", default_value_t = 64 << 20)]
     pub chunk_cache_bytes: u64,
 }
 
@@ -105,6 +143,8 @@ impl Default for WriterConfig {
         }
     }
 }
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A setting that the writer refuses to start with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +185,23 @@ impl WriterConfig {
         ];
         if let Some((field, value)) = counts.into_iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError { field, value: value.to_string(), rule: "at least 1" });
+        }
+        // Past these a number is a slip, and some would not even add up.
+        let ceilings = [
+            (
+                "queue_operations_max",
+                self.queue_operations_max as u64,
+                1 << 20,
+                "at most 1,048,576",
+            ),
+            ("queue_bytes_max", self.queue_bytes_max as u64, 1 << 40, "at most 1 TiB"),
+            ("operation_timeout_ms", self.operation_timeout_ms, DAY_MS, "at most a day"),
+            ("history_idle_ms", self.history_idle_ms, 365 * DAY_MS, "at most a year"),
+        ];
+        if let Some((field, value, _, rule)) =
+            ceilings.into_iter().find(|(_, value, max, _)| max < value)
+        {
+            return Err(ConfigError { field, value: value.to_string(), rule });
         }
         let value = self.head_hard_bytes.to_string();
         if self.head_hard_bytes < 2 * self.head_soft_bytes {
@@ -193,6 +250,14 @@ mod tests {
         let config = WriterConfig { batch_operations_max: 0, ..WriterConfig::default() };
         let error = config.validate().unwrap_err().to_string();
         assert_eq!(error, "writer setting `batch_operations_max` is 0, it must be at least 1");
+    }
+
+    #[test]
+    fn a_setting_that_would_not_add_up_is_refused() {
+        let config = WriterConfig { operation_timeout_ms: u64::MAX, ..WriterConfig::default() };
+        assert_eq!(config.validate().unwrap_err().field, "operation_timeout_ms");
+        let config = WriterConfig { queue_operations_max: usize::MAX, ..WriterConfig::default() };
+        assert_eq!(config.validate().unwrap_err().field, "queue_operations_max");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use headwater_core::follow::Position;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
 use headwater_state::{ChunkCache, LoadOptions, Loader};
@@ -49,6 +50,9 @@ pub(crate) struct Histories {
 struct Open {
     /// `None` once the process is stopping.
     histories: Option<BTreeMap<HistoryName, Handle>>,
+    /// How far histories that are closed again had been followed: one that went
+    /// back meanwhile is refused, as if it had stayed open.
+    seen: Seen,
     tasks: JoinSet<()>,
     generation: u64,
 }
@@ -76,7 +80,12 @@ impl Histories {
             "" => format!("writer-{:016x}", entropy.u64()),
             chosen => chosen.to_owned(),
         };
-        let open = Open { histories: Some(BTreeMap::new()), tasks: JoinSet::new(), generation: 0 };
+        let open = Open {
+            histories: Some(BTreeMap::new()),
+            seen: Seen::default(),
+            tasks: JoinSet::new(),
+            generation: 0,
+        };
         Arc::new(Self {
             store,
             cache: ChunkCache::new(config.chunk_cache_bytes),
@@ -155,7 +164,7 @@ impl Histories {
         open: &mut Open,
         history: &HistoryName,
     ) -> Result<Handle, AskError> {
-        let Open { histories, tasks, generation } = open;
+        let Open { histories, seen, tasks, generation } = open;
         let histories = histories.as_mut().ok_or(AskError::ShuttingDown)?;
         if let Some(handle) = histories.get(history) {
             return Ok(handle.clone());
@@ -174,11 +183,14 @@ impl Histories {
         };
         histories.insert(history.clone(), handle.clone());
         while tasks.try_join_next().is_some() {}
-        let driver = Driver::new(self.parts(history));
+        let driver = Driver::new(self.parts(history), seen.take(history));
         let may_end = {
             let (this, history) = (Arc::downgrade(self), history.clone());
             let generation = handle.generation;
-            move || this.upgrade().is_none_or(|it| it.forget(&history, generation))
+            move |commands: &mpsc::Receiver<Command>, seen| {
+                let Some(this) = this.upgrade() else { return true };
+                this.forget(&history, generation, commands, seen)
+            }
         };
         tasks.spawn(driver.run(taken, may_end));
         Ok(handle)
@@ -201,12 +213,28 @@ impl Histories {
         }
     }
 
-    /// Lets go of a driver that wants to end.
-    fn forget(&self, history: &HistoryName, generation: u64) -> bool {
+    /// Lets go of a driver that wants to end, unless it was asked something at
+    /// the last moment: what comes after must not overtake that in another one.
+    fn forget(
+        &self,
+        history: &HistoryName,
+        generation: u64,
+        commands: &mpsc::Receiver<Command>,
+        seen: Option<Position>,
+    ) -> bool {
         let mut open = self.lock();
-        let Some(histories) = &mut open.histories else { return true };
+        let Open { histories: Some(histories), seen: all_seen, .. } = &mut *open else {
+            return true;
+        };
+        // Questions are handed over under the same lock.
+        if !commands.is_empty() {
+            return false;
+        }
         if histories.get(history).is_some_and(|it| it.generation == generation) {
             histories.remove(history);
+        }
+        if let Some(seen) = seen {
+            all_seen.keep(history, seen);
         }
         true
     }
@@ -228,6 +256,37 @@ impl Histories {
     fn lock(&self) -> MutexGuard<'_, Open> {
         // Nothing in here panics halfway through a change.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Positions of histories that are not open, the latest kept ones of them.
+#[derive(Debug, Default)]
+struct Seen {
+    positions: BTreeMap<HistoryName, (u64, Position)>,
+    order: BTreeMap<u64, HistoryName>,
+    count: u64,
+}
+
+/// Positions kept: about 20 MB at the most.
+const SEEN_MAX: usize = 65_536;
+
+impl Seen {
+    fn keep(&mut self, history: &HistoryName, position: Position) {
+        self.take(history);
+        self.count += 1;
+        self.positions.insert(history.clone(), (self.count, position));
+        self.order.insert(self.count, history.clone());
+        if SEEN_MAX < self.order.len()
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.positions.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, history: &HistoryName) -> Option<Position> {
+        let (at, position) = self.positions.remove(history)?;
+        self.order.remove(&at);
+        Some(position)
     }
 }
 

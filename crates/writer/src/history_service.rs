@@ -16,6 +16,7 @@ use crate::answer::{self, About};
 use crate::driver::Question;
 use crate::histories::Histories;
 use crate::lifecycle::LifecycleError;
+use crate::listing::Listing;
 use crate::request::Checks;
 
 /// Names in one page of a listing, where the caller says nothing.
@@ -143,7 +144,8 @@ impl HistoryService for HistoryRpc {
             }
         }
         checks.finish(Some(()))?;
-        let listing = self.histories.list(&request.name_prefix, after, page_size);
+        let wanted = Listing { prefix: &request.name_prefix, after, limit: page_size };
+        let listing = self.histories.list(wanted);
         let (names, has_more) = match timeout_at(deadline, listing).await {
             Ok(listed) => {
                 listed.map_err(|trouble| answer::store_failed(trouble, "the list of histories"))?

@@ -25,6 +25,7 @@ mod driver;
 mod histories;
 mod history_service;
 mod lifecycle;
+mod listing;
 mod notify;
 mod request;
 mod submit_stream;
@@ -121,7 +122,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`AskError`]; nothing was done.
+    /// [`AskError`]; nothing was done, except after [`AskError::Lost`].
     ///
     /// # Cancel safety
     ///

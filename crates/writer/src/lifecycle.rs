@@ -1,4 +1,4 @@
-//! Creating, listing and deleting histories.
+//! Creating and deleting histories.
 //!
 //! ```text
 //! (no head) --create--> live --retire--> retiring --objects gone--> cleared
@@ -22,8 +22,9 @@ use headwater_core::id::{HistoryId, HistoryName, Nonce, Tag};
 use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::publish::{Answer, Control, SubmitError, Trouble};
 use headwater_core::version::Revision;
+use headwater_daemon::telemetry::with_causes;
 use headwater_state::write_empty_snapshot;
-use headwater_store::{HeadRead, HeadWrite, ReadError};
+use headwater_store::{HeadRead, HeadWrite};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::driver::{AskError, Question, decode_head, put_trouble, read_trouble};
@@ -33,8 +34,6 @@ use crate::histories::Histories;
 const DELETES_AT_ONCE: usize = 16;
 /// Objects listed at a time.
 const LIST_PAGE: usize = 1_000;
-/// Heads read at a time for a listing.
-const HEADS_AT_ONCE: usize = 16;
 /// Bound of the pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -75,12 +74,7 @@ struct Creation<'a> {
 
 impl From<Trouble> for LifecycleError {
     fn from(trouble: Trouble) -> Self {
-        Self::Submit(match trouble {
-            Trouble::Unavailable => SubmitError::StoreUnavailable,
-            Trouble::Denied => SubmitError::StoreDenied,
-            Trouble::BadData { key, what } => SubmitError::StoredDataBad { key, what },
-            Trouble::TooNew { key, format } => SubmitError::FormatTooNew { key, format },
-        })
+        Self::Submit(trouble.into())
     }
 }
 
@@ -174,7 +168,7 @@ impl Histories {
                 Ok(None)
             }
             HeadWrite::NoAnswer(error) => {
-                tracing::warn!(%history, %error, "creating a history got no answer");
+                tracing::warn!(%history, error = with_causes(&error), "creating a history got no answer");
                 sleep(self.entropy.jitter(PAUSE)).await;
                 Ok(None)
             }
@@ -211,13 +205,16 @@ impl Histories {
         let rest = async {
             let deleted = self.delete_objects(history, confirmed).await?;
             self.clear(history, confirmed).await?;
-            Ok(deleted)
+            Ok::<_, LifecycleError>(deleted)
         };
         match timeout_at(deadline, rest).await {
-            Ok(Err(LifecycleError::Submit(SubmitError::StoreUnavailable))) | Err(_) => {
+            Ok(Ok(deleted)) => Ok(deleted),
+            // Whatever it was, "not applied" would be wrong.
+            Ok(Err(error)) => {
+                tracing::warn!(%history, %error, "a deletion is not complete");
                 Err(SubmitError::InDoubt.into())
             }
-            Ok(outcome) => outcome,
+            Err(_) => Err(SubmitError::InDoubt.into()),
         }
     }
 
@@ -313,70 +310,11 @@ impl Histories {
                 HeadWrite::Replaced { .. } => return Ok(()),
                 HeadWrite::Mismatch | HeadWrite::Gone => (),
                 HeadWrite::NoAnswer(error) => {
-                    tracing::warn!(%history, %error, "clearing a head got no answer");
+                    tracing::warn!(%history, error = with_causes(&error), "clearing a head got no answer");
                     sleep(self.entropy.jitter(PAUSE)).await;
                 }
             }
         }
-    }
-
-    /// Up to `limit` names of live histories that begin with `prefix`, after
-    /// `after`, in order; and whether there are more.
-    pub(crate) async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<(Vec<String>, bool), Trouble> {
-        let mut names = self.names(prefix).await?;
-        names.retain(|it| after.is_none_or(|after| after < it.as_str()));
-        let live = stream::iter(names)
-            .map(|name| async move { self.is_live(&name).await.map(|it| it.then_some(name)) })
-            .buffered(HEADS_AT_ONCE)
-            .try_filter_map(async |name| Ok(name))
-            .take(limit + 1)
-            .try_collect::<Vec<String>>()
-            .await?;
-        let has_more = limit < live.len();
-        Ok((live.into_iter().take(limit).collect(), has_more))
-    }
-
-    async fn is_live(&self, name: &str) -> Result<bool, Trouble> {
-        let Ok(name) = HistoryName::parse(name) else { return Ok(false) };
-        match self.head_of(&name).await {
-            Ok(found) => Ok(found.is_some_and(|(head, _)| !head.is_retired())),
-            // It is there, whatever is wrong with it.
-            Err(Trouble::BadData { .. } | Trouble::TooNew { .. }) => Ok(true),
-            Err(trouble @ (Trouble::Unavailable | Trouble::Denied)) => Err(trouble),
-        }
-    }
-
-    /// Every name with a head, in order, without descending into histories'
-    /// own folders.
-    async fn names(&self, prefix: &str) -> Result<Vec<String>, Trouble> {
-        // Only folders that can hold a matching name are looked into.
-        let first = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
-        let mut folders = vec![first.to_owned()];
-        let mut names = Vec::new();
-        while let Some(folder) = folders.pop() {
-            let listed = match self.store.list_folder(&folder).await {
-                Ok(listed) => listed,
-                Err(ReadError::Missing { .. }) => continue,
-                Err(error) => return Err(read_trouble(&error)),
-            };
-            let name = folder.strip_suffix('/').unwrap_or(&folder);
-            let head = format!("{folder}{}", headwater_core::keys::HEAD);
-            if name.starts_with(prefix) && listed.objects.iter().any(|it| it.key == head) {
-                names.push(name.to_owned());
-            }
-            folders.extend(listed.folders.into_iter().filter(|it| {
-                let name = it.strip_suffix('/').unwrap_or(it);
-                let overlaps = name.starts_with(prefix) || prefix.starts_with(it.as_str());
-                overlaps && HistoryName::parse(name).is_ok()
-            }));
-        }
-        names.sort();
-        Ok(names)
     }
 }
 

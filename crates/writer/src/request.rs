@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use headwater_core::decide::{Ask, LookUp};
 use headwater_core::hash::ContentHash;
+use headwater_core::head::Head;
 use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::operation::{Issue, Key, KeyRange, Mutation, Operation, Precondition, Request};
 use headwater_core::version::StateVersion;
@@ -247,15 +248,20 @@ pub(crate) fn inquiry(request: &v1::GetOperationRequest) -> Result<Inquiry, Stat
 }
 
 impl Inquiry {
-    /// The question, with what the request record said, if there is one.
-    pub(crate) fn into_ask(self, history_id: HistoryId, recorded: Option<StateVersion>) -> Ask {
-        let issued_from = match (self.issued_from, recorded) {
-            (Some(sent), _) => Some(sent),
-            (None, Some(recorded)) => Some(recorded),
-            // Service-kept and without a record: never published. Otherwise
-            // nothing is known of when it was issued, and 0 is always true.
-            (None, None) => (!self.is_service_kept).then_some(StateVersion::ZERO),
-        };
+    /// The question, with what the request record said, if there is one. `head`
+    /// was read before the record was looked for.
+    pub(crate) fn into_ask(self, head: &Head, recorded: Option<StateVersion>) -> Ask {
+        let history_id = head.history_id;
+        let issued_from = Some(match (self.issued_from, recorded) {
+            (Some(sent), _) => sent,
+            (None, Some(recorded)) => recorded,
+            // Service-kept and without a record: not published by then, so any
+            // acceptance comes after that head. Not "never": the record may be
+            // made and the operation accepted before the answer.
+            (None, None) if self.is_service_kept => head.state_version,
+            // Nothing is known of when it was issued, and 0 is always true.
+            (None, None) => StateVersion::ZERO,
+        });
         Ask::LookUp(LookUp { id: self.id, issued_from, history_id: Some(history_id) })
     }
 }

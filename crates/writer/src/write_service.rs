@@ -8,17 +8,17 @@ use headwater_core::decide::Ask;
 use headwater_core::format;
 use headwater_core::head::Head;
 use headwater_core::id::HistoryName;
-use headwater_core::publish::{SubmitError, Trouble};
+use headwater_core::publish::SubmitError;
 use headwater_core::version::StateVersion;
 use headwater_daemon::deadline;
 use headwater_proto::v1;
 use headwater_proto::v1::write_service_server::WriteService;
-use headwater_store::{HeadRead, ReadError};
+use headwater_store::ReadError;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::answer::{self, About};
-use crate::driver::{Question, decode_head, read_trouble, record_trouble};
+use crate::driver::{Question, read_trouble, record_trouble};
 use crate::histories::Histories;
 use crate::request::{self, Inquiry};
 use crate::{notify, submit_stream};
@@ -42,7 +42,7 @@ impl WriteRpc {
         let issued_from = inquiry.issued_from.map_or(0, StateVersion::get);
         let about = About { history: &history, operation_id: id.as_str(), issued_from };
         let failed = |error| answer::failed(about, error);
-        let head = self.read_head(&history).await.map_err(failed)?;
+        let head = self.live_head(&history).await.map_err(failed)?;
         if let Some(wanted) = inquiry.history_id
             && wanted != head.history_id
         {
@@ -53,7 +53,7 @@ impl WriteRpc {
         } else {
             self.read_record(&head, &inquiry).await.map_err(failed)?
         };
-        let ask = inquiry.into_ask(head.history_id, recorded);
+        let ask = inquiry.into_ask(&head, recorded);
         let told = self
             .histories
             .send(&history, Question::Ask(ask), deadline)
@@ -63,17 +63,11 @@ impl WriteRpc {
         answer::looked_up(about, head.history_id, told)
     }
 
-    async fn read_head(&self, history: &HistoryName) -> Result<Head, SubmitError> {
-        let read = self.histories.store.read_head(&history.head_key(), None).await;
-        let bytes = match read {
-            Ok(HeadRead::Found { bytes, .. }) => bytes,
-            Ok(HeadRead::Missing | HeadRead::Unchanged) => {
-                return Err(SubmitError::HistoryMissing);
-            }
-            Err(error) => return Err(lookup_error(read_trouble(&error))),
-        };
-        let head = decode_head(history, &bytes).map_err(lookup_error)?;
-        if head.is_retired() { Err(SubmitError::HistoryMissing) } else { Ok(head) }
+    async fn live_head(&self, history: &HistoryName) -> Result<Head, SubmitError> {
+        match self.histories.head_of(history).await? {
+            Some((head, _)) if !head.is_retired() => Ok(head),
+            Some(_) | None => Err(SubmitError::HistoryMissing),
+        }
     }
 
     async fn read_record(
@@ -85,22 +79,12 @@ impl WriteRpc {
         match self.histories.store.get(&key).await {
             Ok(bytes) => {
                 let record = format::record::decode(&bytes)
-                    .map_err(|error| lookup_error(record_trouble(&key, error)))?;
+                    .map_err(|error| SubmitError::from(record_trouble(&key, error)))?;
                 Ok(Some(record.issued_from))
             }
             Err(ReadError::Missing { .. }) => Ok(None),
-            Err(error) => Err(lookup_error(read_trouble(&error))),
+            Err(error) => Err(read_trouble(&error).into()),
         }
-    }
-}
-
-/// A look-up changes nothing, so nothing is ever in doubt.
-fn lookup_error(trouble: Trouble) -> SubmitError {
-    match trouble {
-        Trouble::Unavailable => SubmitError::StoreUnavailable,
-        Trouble::Denied => SubmitError::StoreDenied,
-        Trouble::BadData { key, what } => SubmitError::StoredDataBad { key, what },
-        Trouble::TooNew { key, format } => SubmitError::FormatTooNew { key, format },
     }
 }
 

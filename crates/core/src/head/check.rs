@@ -20,6 +20,10 @@ pub struct HeadError {
     pub rule: String,
 }
 
+/// Largest counter in a head. At a billion a second it takes 292 years to come
+/// near it; a head that is past it was not counted up by anybody.
+const COUNT_MAX: u64 = u64::MAX / 2;
+
 fn broken(field: &'static str, rule: String) -> HeadError {
     HeadError { field, rule }
 }
@@ -36,11 +40,14 @@ impl Head {
         }
         // Whoever replaces this head counts on; a stored number must not be
         // able to stop a process.
-        if self.revision.get() == u64::MAX {
-            return Err(broken("revision", "no revision follows it".into()));
-        }
-        if self.state_version.get() == u64::MAX {
-            return Err(broken("stateVersion", "no version follows it".into()));
+        let counters = [
+            ("revision", self.revision.get()),
+            ("stateVersion", self.state_version.get()),
+            ("operationCount", self.operation_count),
+            ("writerEpoch", self.writer_epoch),
+        ];
+        if let Some((field, count)) = counters.into_iter().find(|(_, it)| COUNT_MAX < *it) {
+            return Err(broken(field, format!("{count} leaves no room to count on")));
         }
         self.check_publisher()?;
         self.check_tail()?;

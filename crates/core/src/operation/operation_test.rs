@@ -21,7 +21,7 @@ fn a_key_has_1_to_1024_bytes() {
 }
 
 #[test]
-fn a_range_is_not_inverted_and_its_bounds_are_no_longer_than_keys() {
+fn a_range_is_not_inverted_and_its_bounds_end_right_after_the_longest_key() {
     let range = |start: &[u8], end: Option<&[u8]>| {
         KeyRange::new(Bytes::copy_from_slice(start), end.map(Bytes::copy_from_slice))
     };
@@ -30,9 +30,11 @@ fn a_range_is_not_inverted_and_its_bounds_are_no_longer_than_keys() {
     assert_eq!(range(b"a", Some(b"a")), Err(KeyRangeError::Inverted));
     assert_eq!(range(b"b", Some(b"a")), Err(KeyRangeError::Inverted));
     assert_eq!(range(b"", Some(b"")), Err(KeyRangeError::Inverted));
-    let long = [b'x'; 1025];
-    assert_eq!(range(&long, None), Err(KeyRangeError::TooLong { len_bytes: 1025 }));
-    assert_eq!(range(b"", Some(&long)), Err(KeyRangeError::TooLong { len_bytes: 1025 }));
+    let after_longest_key = [b'x'; 1025];
+    assert!(range(b"", Some(&after_longest_key)).is_ok());
+    let long = [b'x'; 1026];
+    assert_eq!(range(&long, None), Err(KeyRangeError::TooLong { len_bytes: 1026 }));
+    assert_eq!(range(b"", Some(&long)), Err(KeyRangeError::TooLong { len_bytes: 1026 }));
 
     let range = range(b"b", Some(b"d")).unwrap();
     let contains = [&b"a\xff"[..], b"b", b"c\xff\xff", b"d"].map(|it| range.contains(it));

@@ -77,13 +77,19 @@ impl Trouble {
     pub(super) fn final_error(&self) -> Option<SubmitError> {
         match self {
             Self::Unavailable => None,
-            Self::Denied => Some(SubmitError::StoreDenied),
-            Self::BadData { key, what } => {
-                Some(SubmitError::StoredDataBad { key: key.clone(), what: what.clone() })
-            }
-            Self::TooNew { key, format } => {
-                Some(SubmitError::FormatTooNew { key: key.clone(), format: *format })
-            }
+            Self::Denied | Self::BadData { .. } | Self::TooNew { .. } => Some(self.clone().into()),
+        }
+    }
+}
+
+/// What a question is told that nothing was published for.
+impl From<Trouble> for SubmitError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Unavailable => Self::StoreUnavailable,
+            Trouble::Denied => Self::StoreDenied,
+            Trouble::BadData { key, what } => Self::StoredDataBad { key, what },
+            Trouble::TooNew { key, format } => Self::FormatTooNew { key, format },
         }
     }
 }

@@ -9,7 +9,7 @@ use super::answer::{Answer, SubmitError};
 use super::batch::{Batch, BatchId, Decided, DecidedChange, Pending, Phase, StagedChange, told};
 use super::event::{Effect, FoundRecord, Ticket, Trouble};
 use super::prediction::Prediction;
-use super::{Item, Publisher};
+use super::{Item, Publisher, Settings};
 use crate::change::Change;
 use crate::decide::{Ask, Basis, Decision, Facts, Verdict, decide, needs};
 use crate::format;
@@ -95,10 +95,7 @@ impl Publisher {
         if !matches!(self.queue.front(), Some(Item::Ask(_))) {
             return false;
         }
-        // While a publication is in flight, small operations wait and form one
-        // batch: they need no upload, so nothing is gained by deciding them
-        // now. Large ones are staged meanwhile.
-        if self.in_flight.is_some() && self.queued_bytes() <= self.settings.inline_bytes_max {
+        if self.should_gather() {
             return false;
         }
         let asks = self.take_asks();
@@ -114,19 +111,38 @@ impl Publisher {
         true
     }
 
-    /// Bytes of the questions at the front of the queue, as far as it matters.
-    fn queued_bytes(&self) -> usize {
-        let mut total = 0;
-        for item in self.queue.iter().take(self.settings.batch_operations_max) {
+    /// Whether operations that could be decided now are better off waiting for
+    /// company: nothing is gained by deciding them before the pipeline can do
+    /// something with them, and every batch costs an upload and a version.
+    fn should_gather(&self) -> bool {
+        let in_flight = self.in_flight.as_ref().map_or(0, |it| it.batches.len());
+        // A batch that is not in flight yet goes out next. Those behind it have
+        // the time of that publication to be staged in; a full batch has
+        // nothing left to wait for.
+        if in_flight < self.pipeline.len() {
+            let Settings { batch_operations_max, batch_bytes_max, .. } = self.settings;
+            return !self.has_queued(batch_operations_max, batch_bytes_max);
+        }
+        // Small operations need no upload: they are ready as soon as the head
+        // is theirs. Large ones are staged meanwhile.
+        self.in_flight.is_some() && !self.has_queued(usize::MAX, self.settings.inline_bytes_max + 1)
+    }
+
+    /// Whether that many questions, or so many bytes of them, are at the front
+    /// of the queue. Looks no further than it has to.
+    fn has_queued(&self, count: usize, size_bytes: usize) -> bool {
+        let (mut seen, mut seen_bytes) = (0, 0);
+        for item in &self.queue {
             match item {
-                Item::Ask(pending) => total += pending.size_bytes,
-                Item::Control(_) => break,
+                Item::Ask(pending) => seen_bytes += pending.size_bytes,
+                Item::Control(_) => return false,
             }
-            if self.settings.inline_bytes_max < total {
-                break;
+            seen += 1;
+            if count <= seen || size_bytes <= seen_bytes {
+                return true;
             }
         }
-        total
+        false
     }
 
     fn take_asks(&mut self) -> Vec<Pending> {

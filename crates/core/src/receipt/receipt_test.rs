@@ -1,7 +1,6 @@
 //! The window against the plainest statement of it, and what an index forgets.
 
 use std::format;
-use std::vec;
 use std::vec::Vec;
 
 use proptest::prelude::*;
@@ -83,7 +82,7 @@ proptest! {
             let boundary = steps.plan_coverage(window, newest, &[*bytes]);
             newest = newest.next();
             let number = newest.get();
-            steps.push(newest, (0..*count).map(|it| receipt(&format!("v{number}-{it}"), number, it)));
+            steps.push(newest, (0..*count).map(|it| receipt(&format!("v{number:x}-{it}"), number, it)));
             steps.raise_coverage(boundary);
         }
         prop_assert_eq!(steps.coverage_from(), at_once);

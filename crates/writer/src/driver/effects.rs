@@ -11,6 +11,7 @@ use headwater_core::operation::RequestRecord;
 use headwater_core::publish::{
     BatchId, Effect, Event, FoundRecord, PublishReply, StagedChange, Ticket, Trouble,
 };
+use headwater_daemon::telemetry::with_causes;
 use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
 use tokio::time::{Instant, sleep};
 
@@ -35,7 +36,8 @@ impl Driver {
                         Ok(facts) => Event::FactsFound { batch, facts },
                         Err(error) => {
                             let trouble = state_trouble(&key, &error);
-                            tracing::warn!(%error, "facts could not be looked up");
+                            let error = with_causes(&error);
+                            tracing::warn!(error, "facts could not be looked up");
                             Event::FactsFailed { batch, trouble }
                         }
                     })
@@ -77,22 +79,22 @@ impl Driver {
         let pause = self.pause(failures);
         let store = Arc::clone(&self.parts.store);
         let loader = self.parts.loader.clone();
-        let confirmed = self.confirmed.clone();
+        let (confirmed, seen) = (self.confirmed.clone(), self.seen);
         self.begin(async move {
             rest(pause).await;
-            Done::Read(Box::new(read(store, loader, known, confirmed).await))
+            Done::Read(Box::new(read(store, loader, known, confirmed, seen).await))
         });
     }
 
     fn publish(&mut self, if_match: Tag, bytes: Bytes) {
-        self.attempt_began = Some(Instant::now());
         let store = Arc::clone(&self.parts.store);
         let key = self.parts.history.head_key();
         let hold = self.hold_until.take().filter(|it| Instant::now() < *it);
         self.begin(async move {
             super::until_if(hold).await;
+            let began = Instant::now();
             let reply = store.replace_head(&key, &if_match, bytes).await;
-            Done::Published(reply)
+            Done::Published { reply, took: began.elapsed() }
         });
     }
 
@@ -110,7 +112,15 @@ impl Driver {
                     }
                 };
                 self.hold_until = Some(Instant::now() + pause.min(HOLD_MAX));
-                tracing::debug!(error = %no_answer, cause = %no_answer.cause, "no answer");
+                // Reading the head settles what happened; it does not tell an
+                // operator why. Refused credentials do not pass by themselves.
+                let error = with_causes(&no_answer);
+                match no_answer.kind {
+                    NoAnswerKind::Denied => tracing::warn!(error, "a replacement was refused"),
+                    NoAnswerKind::Throttled | NoAnswerKind::Conflict | NoAnswerKind::Other => {
+                        tracing::info!(error, "a replacement got no answer");
+                    }
+                }
                 PublishReply::NoAnswer
             }
         })
@@ -143,20 +153,17 @@ async fn stage(
 ) -> Event {
     let upload = async {
         let Some(change) = change else { return Ok(()) };
-        store.put(&history.object_key(&change.object.key), change.bytes).await
+        let key = history.object_key(&change.object.key);
+        store.put(&key, change.bytes).await.map_err(|error| put_trouble(&error))
     };
     let records = stream::iter(records)
         .map(|(ticket, record)| put_record(store, history, ticket, record))
         .buffer_unordered(RECORDS_AT_ONCE)
         .try_filter_map(async |found| Ok(found))
         .try_collect::<Vec<FoundRecord>>();
-    let uploaded = async { upload.await.map_err(|error| put_trouble(&error)) };
-    match futures::try_join!(uploaded, records) {
+    match futures::try_join!(upload, records) {
         Ok(((), records)) => Event::Staged { batch, records },
-        Err(trouble) => {
-            tracing::warn!(error = %trouble, "a batch could not be staged");
-            Event::StageFailed { batch, trouble }
-        }
+        Err(trouble) => Event::StageFailed { batch, trouble },
     }
 }
 

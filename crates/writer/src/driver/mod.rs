@@ -106,7 +106,8 @@ pub enum AskError {
     #[error("the writer is shutting down")]
     ShuttingDown,
     /// The task ended without an answer: a defect, or a stop that ran out of
-    /// time. The operation may have been applied.
+    /// time. The only one of these after which the operation may have been
+    /// applied.
     #[error("the publisher of the history ended without an answer")]
     Lost,
 }
@@ -143,7 +144,7 @@ struct Confirmed {
 enum Done {
     Event(Event),
     Read(Box<Read>),
-    Published(HeadWrite),
+    Published { reply: HeadWrite, took: Duration },
     Rebased(Option<Box<View>>),
     Prepared(Prepared),
 }
@@ -152,15 +153,16 @@ pub(crate) struct Driver {
     parts: Parts,
     publisher: Publisher,
     waiting: Waiting,
-    /// Kept when the publisher forgets its head: a history that went back is
-    /// refused until the process is started again.
     confirmed: Option<Confirmed>,
+    /// The newest head that was followed, by this driver or one before it. Kept
+    /// when the publisher forgets its head: a history that went back is refused
+    /// until the process is started again.
+    seen: Option<Position>,
     predicted: VecDeque<(BatchId, View)>,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     upkeep: Upkeep,
     /// How long one attempt takes, for back-off.
     attempt: Duration,
-    attempt_began: Option<Instant>,
     /// The store asked to be left alone until then.
     hold_until: Option<Instant>,
     next_ticket: u64,
@@ -170,7 +172,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts, seen: Option<Position>) -> Self {
         let mut seed = [0; 32];
         seed[..16].copy_from_slice(&parts.entropy.bytes16());
         seed[16..].copy_from_slice(&parts.entropy.bytes16());
@@ -180,11 +182,11 @@ impl Driver {
             parts,
             waiting: Waiting::default(),
             confirmed: None,
+            seen,
             predicted: VecDeque::new(),
             work: FuturesUnordered::new(),
             upkeep: Upkeep::default(),
             attempt: Duration::from_millis(20),
-            attempt_began: None,
             hold_until: None,
             next_ticket: 0,
             inbox: Vec::new(),
@@ -197,7 +199,7 @@ impl Driver {
     pub(crate) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
-        mut may_end: impl FnMut() -> bool,
+        mut may_end: impl FnMut(&mpsc::Receiver<Command>, Option<Position>) -> bool,
     ) {
         let span = tracing::info_span!("history", name = %self.parts.history);
         async {
@@ -221,7 +223,7 @@ impl Driver {
                     () = sleep_until(idle_at), if is_open && self.is_idle() => {
                         // From here on a new driver takes what comes; what is
                         // in the queue already is still answered here.
-                        if may_end() {
+                        if may_end(&commands, self.seen) {
                             commands.close();
                         }
                         last_used = Instant::now();
@@ -296,15 +298,16 @@ impl Driver {
                 match read.confirmed {
                     Followed::Same => (),
                     Followed::Nothing => self.confirmed = None,
-                    Followed::To(confirmed) => self.confirmed = Some(confirmed),
+                    Followed::To(confirmed) => {
+                        self.seen = Some(confirmed.position);
+                        self.confirmed = Some(confirmed);
+                    }
                 }
                 Event::HeadRead(read.outcome)
             }
-            Done::Published(reply) => {
-                if let Some(began) = self.attempt_began.take() {
-                    // Smoothed, so that one slow call does not set the pace.
-                    self.attempt = (self.attempt * 7 + began.elapsed()) / 8;
-                }
+            Done::Published { reply, took } => {
+                // Smoothed, so that one slow call does not set the pace.
+                self.attempt = (self.attempt * 7 + took) / 8;
                 self.on_reply(reply)
             }
             Done::Rebased(view) => {
@@ -344,6 +347,7 @@ impl Driver {
         }
         if let Some(confirmed) = &mut self.confirmed {
             confirmed.position = Position::of(&observed.head);
+            self.seen = Some(confirmed.position);
         }
         self.notify();
         self.begin_rebase();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_core::follow::{FollowError, Position};
+use headwater_core::follow::{self, FollowError, Position};
 use headwater_core::format::head::{self, HeadDecodeError};
 use headwater_core::head::{Head, ObservedHead};
 use headwater_core::id::{HistoryName, Tag};
 use headwater_core::publish::{EvidenceUpdate, ReadOutcome, Trouble};
+use headwater_daemon::telemetry::with_causes;
 use headwater_state::{LoadedChange, Loader, StateError};
 use headwater_store::{HeadRead, ReadError, Store};
 
@@ -50,6 +51,7 @@ pub(super) async fn read(
     loader: Loader,
     known: Option<Tag>,
     confirmed: Option<Confirmed>,
+    seen: Option<Position>,
 ) -> Read {
     let key = loader.history().head_key();
     for attempt in 1.. {
@@ -73,7 +75,7 @@ pub(super) async fn read(
             let outcome = ReadOutcome::Found { observed: ObservedHead { head, tag }, evidence };
             return Read { outcome, confirmed: Followed::Nothing };
         }
-        match catch_up(&loader, confirmed.as_ref(), &head).await {
+        match catch_up(&loader, confirmed.as_ref(), seen, &head).await {
             Ok((state, evidence)) => {
                 let outcome = ReadOutcome::Found { observed: ObservedHead { head, tag }, evidence };
                 return Read { outcome, confirmed: Followed::To(state) };
@@ -111,14 +113,19 @@ pub(crate) fn decode(history: &HistoryName, bytes: &Bytes) -> Result<Head, Troub
 async fn catch_up(
     loader: &Loader,
     confirmed: Option<&Confirmed>,
+    seen: Option<Position>,
     head: &Head,
 ) -> Result<(Confirmed, EvidenceUpdate), StateError> {
     let position = Position::of(head);
+    match seen.map(|it| follow::plan(&it, head)) {
+        // Another history has the name: nothing of the old one counts.
+        None | Some(Ok(_) | Err(FollowError::Replaced { .. })) => (),
+        Some(Err(error)) => return Err(error.into()),
+    }
     let advanced = match confirmed {
         None => None,
         Some(it) => match loader.advance(&it.view, &it.position, head).await {
             Ok(advanced) => Some(advanced),
-            // Another history has the name: nothing of the old one counts.
             Err(StateError::Follow(FollowError::Replaced { .. })) => None,
             Err(error) => return Err(error),
         },
@@ -143,7 +150,10 @@ fn receipts(
     (change.version, change.change.receipts(change.version).collect())
 }
 
+/// What the core is told; the operator is told the rest here, where it is
+/// known.
 pub(crate) fn read_trouble(error: &ReadError) -> Trouble {
+    tracing::warn!(error = with_causes(error), "a store call failed");
     match error {
         ReadError::Unavailable { .. } => Trouble::Unavailable,
         ReadError::Denied { .. } => Trouble::Denied,
