@@ -329,3 +329,23 @@ async fn a_head_that_went_back_is_refused_by_who_saw_the_newer_one() {
     let head = look::head(&*world.store, &name("h")).await;
     assert_eq!(head.state_version.get(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_went_back_is_refused_though_the_history_was_closed_meanwhile() {
+    let (world, host) = World::new().await;
+    host.accept(Op::new("one").put("k", "1")).await;
+    let old = world.store.get("h/head.json").await.unwrap();
+    host.accept(Op::new("two").put("k", "2")).await;
+    // Longer than a history stays open without questions.
+    tokio::time::sleep(std::time::Duration::from_secs(3_600)).await;
+    move_head_away(&world).await;
+    world.store.put("h/head.json", old).await.unwrap();
+
+    for _ in 0..3 {
+        expect_refusal(&world, &host, plain("three"), "h/head.json").await;
+        // A driver without a head ends sooner still.
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    }
+    let head = look::head(&*world.store, &name("h")).await;
+    assert_eq!(head.state_version.get(), 1, "nothing was published on the older head");
+}

@@ -4,7 +4,7 @@ use headwater_core::publish::{Answer, SubmitError};
 use headwater_core::version::StateVersion;
 use headwater_proto::v1::get_operation_request::Issue as Issued;
 use headwater_proto::v1::{self, get_operation_response::Outcome};
-use headwater_store::{Call, Fault, Gate};
+use headwater_store::{Call, Fault, Gate, Rule};
 use headwater_writer::WriterConfig;
 
 use crate::fixture::{Op, World, accepted, failed, look, rpc, settle, sums};
@@ -199,4 +199,37 @@ async fn a_question_about_another_history_of_the_name_is_refused() {
     let status = host.look_up(request).await.unwrap_err();
 
     assert_eq!(rpc::reason(&status), headwater_proto::reason::HISTORY_MISSING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_never_denies_what_was_accepted_while_it_was_asked() {
+    let narrow = WriterConfig { receipt_versions_max: 1, ..WriterConfig::default() };
+    let (world, host) = World::with(narrow.clone()).await;
+    host.accept(Op::new("warm").add("n", 1)).await;
+    let asked = world.host_with(narrow);
+
+    // The record is looked for and is not there. Before the answer it is made,
+    // the operation is accepted, and the window passes it.
+    let gate = Gate::new();
+    let held =
+        Rule::new(Fault::HoldReply(gate.clone())).on(Call::Get).key_has("requests/").times(1);
+    asked.faults.add(held);
+    let request = v1::GetOperationRequest {
+        issue: Some(v1::get_operation_request::Issue::ServiceKept(true)),
+        ..question("late")
+    };
+    let look_up = asked.look_up(request);
+    let meanwhile = async {
+        gate.arrived(1).await;
+        host.accept(Op::new("late").add("n", 10).service_kept()).await;
+        for n in 0..3 {
+            let version = world.head().await.state_version.get();
+            host.accept(Op::new(format!("after{n}")).add("n", 1).issued_from(version)).await;
+        }
+        gate.open();
+    };
+    let (told, ()) = tokio::join!(look_up, meanwhile);
+
+    let outcome = told.unwrap().outcome;
+    assert!(matches!(outcome, Some(Outcome::Unknown(_))), "{outcome:?}");
 }

@@ -354,3 +354,51 @@ async fn a_missing_history_is_said_to_be_missing() {
     host.create("h").await;
     host.accept(Op::new("o").add("n", 1)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_may_not_delete_does_not_say_that_nothing_happened() {
+    let (_world, host) = World::new().await;
+    let id = host.get("h").await.unwrap().history_id;
+    host.accept(Op::new("one").put("k", "1")).await;
+    host.faults.while_set(Call::Delete, Fault::Denied);
+
+    let status = host.delete("h", &id).await.unwrap_err();
+
+    assert_eq!(rpc::reason(&status), reason::PUBLICATION_IN_DOUBT, "{status:?}");
+    assert_eq!(rpc::metadata(&status, reason::DETERMINACY), reason::MAYBE_APPLIED);
+    // It is gone for everybody, and the same call completes it.
+    assert_eq!(rpc::reason(&host.get("h").await.unwrap_err()), reason::HISTORY_MISSING);
+    host.faults.clear();
+    host.delete("h", &id).await.unwrap();
+    host.create("h").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_names_costs_what_it_shows() {
+    let (_world, host) = World::new().await;
+    for n in 0..120 {
+        host.create(&format!("many/{n:03}/deep")).await;
+    }
+    let page = async |token: &str| {
+        host.faults.clear_log();
+        let request = v1::ListHistoriesRequest {
+            name_prefix: String::new(),
+            page_size: 5,
+            page_token: token.into(),
+        };
+        let page = host.list(request).await.unwrap();
+        let calls = host.faults.log().len();
+        assert!(calls < 60, "{calls} calls for {:?}", page.names);
+        page
+    };
+
+    let first = page("").await;
+    let late = page("many/110/deep").await;
+
+    assert_eq!(
+        first.names,
+        ["h", "many/000/deep", "many/001/deep", "many/002/deep", "many/003/deep"]
+    );
+    assert_eq!(late.names.first().unwrap(), "many/111/deep");
+    assert_eq!(late.next_page_token, "many/115/deep");
+}
