@@ -135,9 +135,13 @@ async fn the_snapshot_of_another_version_or_history_is_refused() {
 
     let mut head = bucket.head.clone();
     head.history_id = HistoryId::from_bytes([8; 16]);
-    let error = bucket.cold_loader().open(&head).await.unwrap_err();
-    assert!(matches!(error, StateError::Bad { what: Defect::Contradicts { fact }, .. }
-        if fact == "history id"));
+    let loader = bucket.cold_loader();
+    let opened = loader.open(&head).await.map(|it| it.view);
+    for answer in [opened, loader.open_at(&head, head.snapshot.version).await] {
+        let error = answer.unwrap_err();
+        assert!(matches!(error, StateError::Bad { what: Defect::Contradicts { fact }, .. }
+            if fact == "history id"));
+    }
 
     let mut head = bucket.head.clone();
     head.snapshot.version = StateVersion::ZERO;
@@ -171,6 +175,8 @@ async fn a_head_that_is_off_the_chain_is_not_served() {
     head.chain_hash = ChainHash::from_bytes([9; 32]);
 
     let error = bucket.cold_loader().open(&head).await.unwrap_err();
+    assert!(matches!(error, StateError::Follow(FollowError::ChainBroken { .. })));
+    let error = bucket.cold_loader().open_at(&head, head.state_version).await.unwrap_err();
     assert!(matches!(error, StateError::Follow(FollowError::ChainBroken { .. })));
 
     head.revision = head.revision.next();

@@ -56,6 +56,39 @@ async fn opening_reads_the_snapshot_and_the_tail_only() {
 }
 
 #[tokio::test]
+async fn every_version_of_a_head_is_opened_from_the_part_of_the_tail_that_leads_to_it() {
+    let mut bucket = filled().await;
+    let mut views = vec![bucket.view.clone()];
+    for number in 0..6 {
+        // Versions 2 and 3 in a segment, 4 and 5 in objects, 6 and 7 in the head.
+        let place = if number < 4 { Place::Staged } else { Place::Inline };
+        bucket.commit_at(place, vec![put("k", number.to_string())]).await;
+        views.push(bucket.view.clone());
+        if number == 1 {
+            bucket.fold().await;
+        }
+    }
+    for (expected, fetches) in views.iter().zip([(0, 0), (1, 0), (1, 0), (1, 1), (1, 2), (1, 2)]) {
+        bucket.faults.clear_log();
+        let version = expected.version();
+        let view = bucket.cold_loader().open_at(&bucket.head, version).await.unwrap();
+
+        assert_eq!((view.version(), view.chain_hash()), (version, expected.chain_hash()));
+        assert_eq!(fetched(&bucket, "snapshots/"), 1, "{version}");
+        assert_eq!((fetched(&bucket, "segments/"), fetched(&bucket, "changes/")), fetches);
+        let found = view.get(&key("k")).await.unwrap();
+        assert_eq!(found, expected.get(&key("k")).await.unwrap(), "{version}");
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "not a version of this head")]
+async fn a_version_before_the_snapshot_is_not_opened() {
+    let bucket = filled().await;
+    drop(bucket.cold_loader().open_at(&bucket.head, StateVersion::ZERO).await);
+}
+
+#[tokio::test]
 async fn many_readers_of_a_chunk_fetch_it_once() {
     let bucket = filled().await;
     let gate = Gate::new();
@@ -368,6 +401,7 @@ async fn every_call_can_be_spawned() {
     drop(is_send(view.scan(&scan(0, 1))));
     drop(is_send(view.warm(0)));
     drop(is_send(loader.open(head)));
+    drop(is_send(loader.open_at(head, head.state_version)));
     drop(is_send(loader.advance(view, &position, head)));
     drop(is_send(loader.receipts(head, &[])));
     drop(is_send(loader.read_changes(head, StateVersion::ZERO, 0)));

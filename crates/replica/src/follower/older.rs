@@ -1,21 +1,14 @@
 //! Versions that no view is kept of, made again from the tail, and views whose
 //! snapshot was swept.
 
-use std::sync::Arc;
-
-use headwater_core::format;
-use headwater_core::head::Head;
 use headwater_core::keys::ObjectKind;
 use headwater_core::version::StateVersion;
-use headwater_state::{Defect, Loader, StateError, View};
+use headwater_state::StateError;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Follower, PinError, lock};
 use crate::failure::ReadFailure;
 use crate::local::Pinned;
-
-/// Bytes of changes that are fetched before they are applied.
-const TAIL_BYTES_AT_ONCE: usize = 4 << 20;
 
 /// How often a snapshot may be swept under a read before it is told so.
 const SNAPSHOTS_MAX: usize = 3;
@@ -41,7 +34,7 @@ impl Follower {
             if version < pinned.head().snapshot.version {
                 return Err(PinError::Failure(self.retired(version, &pinned)));
             }
-            let made = make(&self.shared.loader, pinned.head(), version);
+            let made = self.shared.loader.open_at(pinned.head(), version);
             match timeout_at(deadline, made).await.map_err(expired)? {
                 Ok(view) => {
                     lock(&self.shared.scans).keep(view.clone());
@@ -109,50 +102,4 @@ impl Follower {
         let oldest = self.shared.oldest().unwrap_or(newest);
         ReadFailure::VersionRetired { wanted, oldest, newest }
     }
-}
-
-/// The view of a version in the tail of `head`, whose chain has been checked.
-async fn make(loader: &Loader, head: &Head, version: StateVersion) -> Result<View, StateError> {
-    let mut view = loader.open(&at_snapshot(loader, head).await?).await?.view;
-    while view.version() < version {
-        let next = view.version().next();
-        let changes = loader.read_changes(head, next, TAIL_BYTES_AT_ONCE).await?;
-        let Some(first) = changes.first().filter(|it| it.version == next) else {
-            // The head's tail is contiguous, so it has every version up to its
-            // own: `version` is past that.
-            return Ok(view);
-        };
-        debug_assert_eq!(first.version, next);
-        for change in changes.iter().take_while(|it| it.version <= version) {
-            view = view.apply(&change.change, change.hash);
-        }
-    }
-    Ok(view)
-}
-
-/// The head as it would be without its tail.
-async fn at_snapshot(loader: &Loader, head: &Head) -> Result<Head, StateError> {
-    let object = &head.snapshot.object;
-    let key = loader.history().object_key(&object.key);
-    let read = loader.store().get(&key).await;
-    let bytes = read.map_err(|error| match error {
-        headwater_store::ReadError::Missing { key } => StateError::Missing { key },
-        error @ (headwater_store::ReadError::Unavailable { .. }
-        | headwater_store::ReadError::Denied { .. }) => StateError::Store(Arc::new(error)),
-    })?;
-    if !object.is_to(&bytes) {
-        return Err(StateError::Bad { key, what: Defect::Hash });
-    }
-    let index = format::snapshot::decode(bytes).map_err(|error| match error {
-        format::DecodeError::Malformed { what } => {
-            StateError::Bad { key, what: Defect::Malformed { part: what } }
-        }
-        format::DecodeError::TooNew { found } => StateError::TooNew { key, found },
-    })?;
-    let mut head = head.clone();
-    head.state_version = head.snapshot.version;
-    head.chain_hash = index.chain_hash;
-    head.segments.clear();
-    head.changes.clear();
-    Ok(head)
 }

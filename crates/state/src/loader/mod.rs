@@ -3,8 +3,10 @@
 mod receipts;
 mod tail;
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::TryStreamExt as _;
 use headwater_core::follow::{self, Chain, Plan, Position};
 use headwater_core::format;
 use headwater_core::head::{Head, SnapshotRef};
@@ -99,6 +101,40 @@ impl Loader {
         let chain = Chain::at(head.snapshot.version, base.chain_hash());
         let view = extend(&View::of_snapshot(Arc::new(base)), chain, &changes, head)?;
         Ok(Opened { view, changes })
+    }
+
+    /// Opens an older version of a head: its snapshot, and the part of its tail
+    /// that leads to `version`. What comes after is not fetched.
+    ///
+    /// `head` is one that was opened or followed: entries are verified one by
+    /// one against what names them, and the chain only where it leads to the
+    /// head itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Loader::open`].
+    ///
+    /// # Panics
+    ///
+    /// When `version` is before the head's snapshot or after the head.
+    pub async fn open_at(&self, head: &Head, version: StateVersion) -> Result<View, StateError> {
+        let at_hand = head.snapshot.version..=head.state_version;
+        assert!(at_hand.contains(&version), "not a version of this head");
+        let steps = tail::steps_to(version, head);
+        let changes = self.fetch_steps_one_by_one(steps);
+        let base = Arc::new(self.fetch_base(head).await?);
+        let mut view = View::of_snapshot(base);
+        let mut changes = pin!(changes);
+        while let Some(changes) = changes.try_next().await? {
+            // A segment may hold entries past the version.
+            let wanted = changes.iter().take_while(|it| it.version <= version);
+            view = view.apply_all(wanted.map(|it| (&*it.change, it.hash)));
+        }
+        if version == head.state_version {
+            Chain::at(version, view.chain_hash()).finish(head)?;
+        }
+        debug_assert_eq!(view.version(), version, "a head's tail is contiguous");
+        Ok(view)
     }
 
     /// Follows `head` from `view`, which is the state at `position`. Moves to

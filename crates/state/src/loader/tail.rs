@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::change::Change;
-use headwater_core::follow::Step;
+use headwater_core::follow::{self, Step};
 use headwater_core::format;
 use headwater_core::hash::ContentHash;
-use headwater_core::head::RunRef;
+use headwater_core::head::{Head, RunRef};
 use headwater_core::version::StateVersion;
 
 use super::Loader;
@@ -34,8 +34,17 @@ impl Loader {
         &self,
         steps: Vec<Step>,
     ) -> Result<Vec<LoadedChange>, StateError> {
+        self.fetch_steps_one_by_one(steps).try_concat().await
+    }
+
+    /// As `fetch_steps`, with the changes of each step by themselves, so that
+    /// they can be applied while later ones are on their way.
+    pub(super) fn fetch_steps_one_by_one(
+        &self,
+        steps: Vec<Step>,
+    ) -> impl Stream<Item = Result<Vec<LoadedChange>, StateError>> + Send {
         let fetches = stream::iter(steps).map(|step| self.fetch_step(step));
-        fetches.buffered(self.options.fetches_max).try_concat().await
+        fetches.buffered(self.options.fetches_max)
     }
 
     pub(super) async fn fetch_step(&self, step: Step) -> Result<Vec<LoadedChange>, StateError> {
@@ -69,6 +78,20 @@ impl Loader {
         let key = || self.source.history.object_key(&object.key);
         wanted.map(|(version, (hash, bytes))| load(version, hash, bytes, key)).collect()
     }
+}
+
+/// The part of the head's tail that leads to `version`. Its last step may go on
+/// past it.
+pub(super) fn steps_to(version: StateVersion, head: &Head) -> Vec<Step> {
+    let mut steps = follow::steps_after(head.snapshot.version, head);
+    steps.retain(|step| {
+        let first = match step {
+            Step::Inline { version, .. } | Step::Change { version, .. } => version,
+            Step::Segment { from, .. } => from,
+        };
+        *first <= version
+    });
+    steps
 }
 
 /// Decodes an entry whose hash is known to be right.
