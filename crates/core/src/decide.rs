@@ -127,9 +127,8 @@ pub enum Ask {
 pub struct LookUp {
     /// The operation.
     pub id: OperationId,
-    /// The version that it was issued from. `None` where it is certain never to
-    /// have been published: service-kept, and no record exists.
-    pub issued_from: Option<StateVersion>,
+    /// The version that it was issued from, or an older one.
+    pub issued_from: StateVersion,
     /// The history that the caller means; `None` is whichever has the name.
     pub history_id: Option<HistoryId>,
 }
@@ -330,14 +329,13 @@ impl Batch<'_> {
             return Verdict::Known(it.clone());
         }
         let coverage_from = self.basis.coverage_from();
-        match look_up.issued_from {
-            // Compared with the boundary first: nothing comes after the
-            // greatest version, and a caller may name it.
-            Some(it) if it < coverage_from && it.next() < coverage_from => {
-                Verdict::Unknown { earliest: it.next(), coverage_from }
-            }
-            Some(_) | None => Verdict::NotAccepted { through: self.basis.state_version() },
+        let issued_from = look_up.issued_from;
+        // Compared with the boundary first: nothing comes after the greatest
+        // version, and a caller may name it.
+        if issued_from < coverage_from && issued_from.next() < coverage_from {
+            return Verdict::Unknown { earliest: issued_from.next(), coverage_from };
         }
+        Verdict::NotAccepted { through: self.basis.state_version() }
     }
 
     fn check_and_resolve(&mut self, operation: &Operation) -> Verdict {

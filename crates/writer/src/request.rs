@@ -252,7 +252,7 @@ impl Inquiry {
     /// was read before the record was looked for.
     pub(crate) fn into_ask(self, head: &Head, recorded: Option<StateVersion>) -> Ask {
         let history_id = head.history_id;
-        let issued_from = Some(match (self.issued_from, recorded) {
+        let issued_from = match (self.issued_from, recorded) {
             (Some(sent), _) => sent,
             (None, Some(recorded)) => recorded,
             // Service-kept and without a record: not published by then, so any
@@ -261,7 +261,7 @@ impl Inquiry {
             (None, None) if self.is_service_kept => head.state_version,
             // Nothing is known of when it was issued, and 0 is always true.
             (None, None) => StateVersion::ZERO,
-        });
+        };
         Ask::LookUp(LookUp { id: self.id, issued_from, history_id: Some(history_id) })
     }
 }

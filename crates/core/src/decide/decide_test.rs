@@ -357,32 +357,31 @@ fn a_batch_that_accepts_nothing_is_no_change() {
 fn look_ups_say_what_is_on_record() {
     let known = operation("known", vec![], put("x"));
     let head = Head { receipts: vec![receipt_of(&known)], ..head() };
-    let look_up = |id: &str, issued_from: Option<u64>, history: u8| {
+    let look_up = |id: &str, issued_from: u64, history: u8| {
         Ask::LookUp(LookUp {
             id: OperationId::parse(id).unwrap(),
-            issued_from: issued_from.map(version),
+            issued_from: version(issued_from),
             history_id: Some(HistoryId::from_bytes([history; 16])),
         })
     };
     let asks = [
-        look_up("known", Some(0), 1),
-        look_up("other", Some(3), 1),
-        look_up("other", Some(4), 1),
-        look_up("other", None, 1),
-        look_up("other", Some(u64::MAX), 1),
-        look_up("known", Some(0), 2),
+        look_up("known", 0, 1),
+        look_up("other", 3, 1),
+        look_up("other", 4, 1),
+        look_up("other", u64::MAX, 1),
+        look_up("known", 0, 2),
         Ask::Submit(operation("new", vec![], put("x"))),
-        look_up("new", Some(10), 1),
+        look_up("new", 10, 1),
     ];
     let verdicts = decide(&head, &facts(), &asks).verdicts;
     let not_accepted = Verdict::NotAccepted { through: version(10) };
     assert_eq!(verdicts[0], Verdict::Known(receipt_of(&known)));
     let unknown = Verdict::Unknown { earliest: version(4), coverage_from: version(5) };
     assert_eq!(verdicts[1], unknown);
-    assert_eq!(verdicts[2..5], [not_accepted.clone(), not_accepted.clone(), not_accepted]);
-    assert_eq!(verdicts[5], Verdict::OtherHistory { found: HISTORY });
-    let Verdict::Accepted(receipt) = &verdicts[6] else { panic!() };
-    assert_eq!(verdicts[7], Verdict::Known(receipt.clone()));
+    assert_eq!(verdicts[2..4], [not_accepted.clone(), not_accepted]);
+    assert_eq!(verdicts[4], Verdict::OtherHistory { found: HISTORY });
+    let Verdict::Accepted(receipt) = &verdicts[5] else { panic!() };
+    assert_eq!(verdicts[6], Verdict::Known(receipt.clone()));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn id_of(ask: &Ask) -> &OperationId {
 fn check_not_accepted(bucket: &Bucket, asked: &Asked, look_up: &LookUp, through: StateVersion) {
     assert!(through <= bucket.version(), "{through} was only predicted");
     assert!(asked.version <= through, "looked up in a state older than the question");
-    let earliest = look_up.issued_from.map_or(0, |it| it.get().saturating_add(1));
+    let earliest = look_up.issued_from.get().saturating_add(1);
     let accepted = bucket.accepted(&look_up.id);
     let is_missed = |it: &Receipt| earliest <= it.accepted_at.get() && it.accepted_at <= through;
     assert!(!accepted.iter().any(is_missed), "it was accepted: {accepted:?}");

@@ -122,10 +122,10 @@ pub(super) fn add(id: impl Into<String>, delta: i64) -> Op {
 }
 
 /// A question about `id`, issued from version `issued_from`.
-pub(super) fn look_up(id: &str, issued_from: Option<u64>) -> Ask {
+pub(super) fn look_up(id: &str, issued_from: u64) -> Ask {
     Ask::LookUp(LookUp {
         id: OperationId::parse(id).unwrap(),
-        issued_from: issued_from.map(version),
+        issued_from: version(issued_from),
         history_id: None,
     })
 }

@@ -184,7 +184,7 @@ impl Soak {
                 record.map_or(self.rig.bucket.version(), |it| it.issued_from)
             }
         };
-        self.rig.ask(writer, look_up(&op.id, Some(issued_from.get())));
+        self.rig.ask(writer, look_up(&op.id, issued_from.get()));
     }
 
     fn expire(&mut self, writer: usize) {
