@@ -46,7 +46,7 @@ impl System {
         let store: Arc<dyn Store> = Arc::<Meter>::clone(&meter);
         let writer =
             headwater_writer::start(Arc::clone(&store), WriterConfig::default(), entropy.clone())?;
-        let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy.clone());
+        let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy.clone())?;
         let history = HistoryName::parse("bench")?;
         writer.create(&history, HistoryId::from_bytes(entropy.bytes16()), false).await?;
         let grpc = if plan.is_grpc { Some(Grpc::start(&writer, &replica).await?) } else { None };

@@ -68,7 +68,8 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     let writer =
         headwater_writer::start(Arc::clone(&opened.store), args.writer.clone(), entropy.clone())
             .map_err(|error| refused(&error))?;
-    let replica = headwater_replica::start(opened.store, ReplicaConfig::default(), entropy);
+    let replica = headwater_replica::start(opened.store, ReplicaConfig::default(), entropy)
+        .map_err(|error| refused(&error))?;
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())

@@ -220,7 +220,7 @@ impl Process {
         let bucket: Arc<dyn Store> = Arc::new(S3Bucket::open(&options).unwrap());
         let store = Layers::around(bucket, LayersConfig::default(), entropy.clone()).store;
         let writer = headwater_writer::start(Arc::clone(&store), config, entropy.clone()).unwrap();
-        let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy);
+        let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy).unwrap();
         let listening = Listening::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = listening.local_address().to_string();
         let services = Services::new()

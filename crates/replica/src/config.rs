@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 /// Settings of one replica. Unknown keys in a file are refused.
 ///
-/// Limits of 0 count as 1, except where 0 is said to mean something. Names of
-/// options begin with `replica`, so that one process can take a writer's too.
+/// Names of options begin with `replica`, so that one process can take a
+/// writer's too.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplicaConfig {
@@ -38,14 +38,14 @@ pub struct ReplicaConfig {
         env = "HEADWATER_REPLICA_HISTORIES_MAX"
     )]
     pub histories_max: usize,
-    /// A history that nobody has read for so long is dropped, in seconds.
+    /// A history that nobody has read for so long is dropped, in milliseconds.
     #[arg(
-        id = "replica-idle-seconds",
-        long = "replica-idle-seconds",
-        default_value_t = Self::IDLE_SECONDS,
-        env = "HEADWATER_REPLICA_IDLE_SECONDS"
+        id = "replica-idle-ms",
+        long = "replica-idle-ms",
+        default_value_t = Self::IDLE_MS,
+        env = "HEADWATER_REPLICA_IDLE_MS"
     )]
-    pub idle_seconds: u64,
+    pub idle_ms: u64,
     /// Freshness checks of one history in flight at a time. With `n` of them a
     /// strong read waits for `1 + 1/n` round trips at most, and a busy history
     /// costs `n` conditional reads a round trip.
@@ -92,14 +92,14 @@ pub struct ReplicaConfig {
         env = "HEADWATER_REPLICA_SCANS_MAX"
     )]
     pub scans_max: usize,
-    /// How long a scan's version is kept after its last page, in seconds.
+    /// How long a scan's version is kept after its last page, in milliseconds.
     #[arg(
-        id = "replica-scan-seconds",
-        long = "replica-scan-seconds",
-        default_value_t = Self::SCAN_SECONDS,
-        env = "HEADWATER_REPLICA_SCAN_SECONDS"
+        id = "replica-scan-ms",
+        long = "replica-scan-ms",
+        default_value_t = Self::SCAN_MS,
+        env = "HEADWATER_REPLICA_SCAN_MS"
     )]
-    pub scan_seconds: u64,
+    pub scan_ms: u64,
     /// Memory for decoded chunks of all histories, in bytes.
     #[arg(
         id = "replica-chunk-cache-bytes",
@@ -116,29 +116,87 @@ pub struct ReplicaConfig {
         env = "HEADWATER_REPLICA_FETCHES_MAX"
     )]
     pub fetches_max: usize,
-    /// Longest time for a request, in seconds, also where the caller names none.
+    /// Longest time for a request, in milliseconds, where the caller names none
+    /// or a longer one.
     #[arg(
-        id = "replica-request-seconds-max",
-        long = "replica-request-seconds-max",
-        default_value_t = Self::REQUEST_SECONDS_MAX,
-        env = "HEADWATER_REPLICA_REQUEST_SECONDS_MAX"
+        id = "replica-request-timeout-ms",
+        long = "replica-request-timeout-ms",
+        default_value_t = Self::REQUEST_TIMEOUT_MS,
+        env = "HEADWATER_REPLICA_REQUEST_TIMEOUT_MS"
     )]
-    pub request_seconds_max: u64,
+    pub request_timeout_ms: u64,
 }
+
+/// A setting that the replica refuses to start with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("replica setting `{field}` is {value}, it must be {rule}")]
+pub struct ConfigError {
+    /// The setting.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+}
+
+/// A year: what is longer is a slip, and moments that far away cannot be told
+/// on every clock.
+const TIME_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1_000;
+const TIME_RULE: &str = "1 to 31536000000, which is a year";
+
+/// More of anything that is counted than fits into a process.
+const COUNT_MAX: usize = 1_000_000;
+const COUNT_RULE: &str = "1 to 1000000";
 
 impl ReplicaConfig {
     const POLL_MS: u64 = 1_000;
     const HISTORIES_MAX: usize = 1_024;
-    const IDLE_SECONDS: u64 = 600;
+    const IDLE_MS: u64 = 600_000;
     const CHECKS_IN_FLIGHT_MAX: usize = 3;
     const WAITING_MAX: usize = 16_384;
     const RECENT_VERSIONS_MAX: usize = 1_024;
     const RECENT_BYTES_MAX: u64 = 16 << 20;
     const SCANS_MAX: usize = 256;
-    const SCAN_SECONDS: u64 = 60;
+    const SCAN_MS: u64 = 60_000;
     const CHUNK_CACHE_BYTES: u64 = 256 << 20;
     const FETCHES_MAX: usize = 16;
-    const REQUEST_SECONDS_MAX: u64 = 30;
+    const REQUEST_TIMEOUT_MS: u64 = 30_000;
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// The first [`ConfigError`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let counts = [
+            ("histories_max", self.histories_max),
+            ("checks_in_flight_max", self.checks_in_flight_max),
+            ("waiting_max", self.waiting_max),
+            ("recent_versions_max", self.recent_versions_max),
+            ("scans_max", self.scans_max),
+            ("fetches_max", self.fetches_max),
+        ];
+        let times = [
+            ("idle_ms", self.idle_ms),
+            ("scan_ms", self.scan_ms),
+            ("request_timeout_ms", self.request_timeout_ms),
+        ];
+        if TIME_MS_MAX < self.poll_ms {
+            let rule = "0, or up to 31536000000, which is a year";
+            return Err(ConfigError { field: "poll_ms", value: self.poll_ms, rule });
+        }
+        if let Some((field, value)) =
+            times.into_iter().find(|(_, it)| !(1..=TIME_MS_MAX).contains(it))
+        {
+            return Err(ConfigError { field, value, rule: TIME_RULE });
+        }
+        if let Some((field, value)) =
+            counts.into_iter().find(|(_, it)| !(1..=COUNT_MAX).contains(it))
+        {
+            return Err(ConfigError { field, value: value as u64, rule: COUNT_RULE });
+        }
+        Ok(())
+    }
 
     /// Longest time between two checks; `None` when there is no polling.
     pub(crate) fn poll(&self) -> Option<Duration> {
@@ -146,16 +204,16 @@ impl ReplicaConfig {
     }
 
     pub(crate) fn idle(&self) -> Duration {
-        Duration::from_secs(self.idle_seconds.max(1))
+        Duration::from_millis(self.idle_ms)
     }
 
     pub(crate) fn scan(&self) -> Duration {
-        Duration::from_secs(self.scan_seconds)
+        Duration::from_millis(self.scan_ms)
     }
 
     /// Longest time for a request.
-    pub fn request_max(&self) -> Duration {
-        Duration::from_secs(self.request_seconds_max.max(1))
+    pub(crate) fn request_timeout(&self) -> Duration {
+        Duration::from_millis(self.request_timeout_ms)
     }
 }
 
@@ -165,16 +223,16 @@ impl Default for ReplicaConfig {
             writers: Vec::new(),
             poll_ms: Self::POLL_MS,
             histories_max: Self::HISTORIES_MAX,
-            idle_seconds: Self::IDLE_SECONDS,
+            idle_ms: Self::IDLE_MS,
             checks_in_flight_max: Self::CHECKS_IN_FLIGHT_MAX,
             waiting_max: Self::WAITING_MAX,
             recent_versions_max: Self::RECENT_VERSIONS_MAX,
             recent_bytes_max: Self::RECENT_BYTES_MAX,
             scans_max: Self::SCANS_MAX,
-            scan_seconds: Self::SCAN_SECONDS,
+            scan_ms: Self::SCAN_MS,
             chunk_cache_bytes: Self::CHUNK_CACHE_BYTES,
             fetches_max: Self::FETCHES_MAX,
-            request_seconds_max: Self::REQUEST_SECONDS_MAX,
+            request_timeout_ms: Self::REQUEST_TIMEOUT_MS,
         }
     }
 }
@@ -198,6 +256,49 @@ mod tests {
 
         assert_eq!(by_flags, ReplicaConfig::default());
         assert_eq!(by_file, ReplicaConfig::default());
+    }
+
+    type Set = fn(&mut ReplicaConfig, u64);
+
+    const TIMES: [(&str, Set); 4] = [
+        ("poll_ms", |it, value| it.poll_ms = value),
+        ("idle_ms", |it, value| it.idle_ms = value),
+        ("scan_ms", |it, value| it.scan_ms = value),
+        ("request_timeout_ms", |it, value| it.request_timeout_ms = value),
+    ];
+
+    fn count(value: u64) -> usize {
+        usize::try_from(value).unwrap_or(usize::MAX)
+    }
+
+    const COUNTS: [(&str, Set); 6] = [
+        ("histories_max", |it, value| it.histories_max = count(value)),
+        ("checks_in_flight_max", |it, value| it.checks_in_flight_max = count(value)),
+        ("waiting_max", |it, value| it.waiting_max = count(value)),
+        ("recent_versions_max", |it, value| it.recent_versions_max = count(value)),
+        ("scans_max", |it, value| it.scans_max = count(value)),
+        ("fetches_max", |it, value| it.fetches_max = count(value)),
+    ];
+
+    #[test]
+    fn zero_and_what_is_absurd_are_refused_by_name() {
+        ReplicaConfig::default().validate().unwrap();
+        let times = TIMES.map(|(field, set)| (field, set, TIME_MS_MAX));
+        let counts = COUNTS.map(|(field, set)| (field, set, COUNT_MAX as u64));
+        for (field, set, max) in times.into_iter().chain(counts) {
+            for (value, is_fit) in [
+                (0, field == "poll_ms"),
+                (1, true),
+                (max, true),
+                (max + 1, false),
+                (u64::MAX, false),
+            ] {
+                let mut config = ReplicaConfig::default();
+                set(&mut config, value);
+                let refused = config.validate().err().map(|it| it.field);
+                assert_eq!(refused, (!is_fit).then_some(field), "{field}: {value}");
+            }
+        }
     }
 
     #[test]

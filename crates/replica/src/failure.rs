@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::version::StateVersion;
+use headwater_daemon::telemetry::with_causes;
 use headwater_state::StateError;
 use headwater_store::ReadError;
 
@@ -131,15 +132,4 @@ impl ReadFailure {
             }
         }
     }
-}
-
-/// An error with what caused it, on one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = text + ": " + &error.to_string();
-        cause = error.source();
-    }
-    text
 }

@@ -93,7 +93,7 @@ impl Histories {
         }
         // Names that may not exist must not push out histories that do: those
         // that are being opened have a limit of their own.
-        let limit = self.options.config.histories_max.max(1);
+        let limit = self.options.config.histories_max;
         let n_opening = by_name.values().filter(|it| !it.follower.shared().is_open()).count();
         if limit <= n_opening {
             return Err(ReadFailure::TooManyHistories { limit });
@@ -145,7 +145,7 @@ impl Histories {
         let mut by_name = lock(&self.by_name);
         let is_open = |it: &&Slot| it.follower.shared().is_open();
         let mut n_open = by_name.values().filter(is_open).count();
-        while self.options.config.histories_max.max(1) < n_open {
+        while self.options.config.histories_max < n_open {
             let others = by_name.iter().filter(|(name, it)| *name != but && is_open(it));
             let oldest = others.min_by_key(|(_, it)| it.used).map(|(name, _)| name.clone());
             let Some(oldest) = oldest else { return };

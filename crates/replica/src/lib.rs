@@ -20,7 +20,8 @@
 //! - A request keeps the view that it started with. A view never changes, and
 //!   the views of a history never go back.
 //! - A head that does not extend what was followed is never served, nor merged
-//!   with it: not one of another history, nor one that went back or aside.
+//!   with it: not one of another history, nor one that went back or aside. That
+//!   holds for as long as the process, also where nobody follows meanwhile.
 //! - The store is asked, never written and never listed.
 //! - Hints from writers make catching up earlier. Losing all of them changes no
 //!   answer.
@@ -36,9 +37,10 @@ mod reader;
 mod recent;
 mod replica;
 mod scans;
+mod seen;
 mod service;
 
-pub use self::config::ReplicaConfig;
+pub use self::config::{ConfigError, ReplicaConfig};
 pub use self::consistency::Consistency;
 pub use self::failure::ReadFailure;
 pub use self::local::Pinned;

@@ -56,7 +56,7 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     println!("headwater-replica listens on {address}");
     tracing::info!(%address, "serving reads");
 
-    let replica = headwater_replica::start(store.store, replica, entropy);
+    let replica = headwater_replica::start(store.store, replica, entropy)?;
     let services = Services::new().with(replica.service());
     let served = listening.serve(services, stop.token(), process.drain_max()).await;
     replica.shutdown().await;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
+use headwater_daemon::telemetry::with_causes;
 use headwater_proto::v1;
 use headwater_proto::v1::write_service_client::WriteServiceClient;
 use headwater_store::Entropy;
@@ -20,7 +21,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::failure::with_causes;
 use crate::histories::Histories;
 
 /// Histories of one stream, as the contract limits them. Past it a new stream

@@ -10,11 +10,12 @@ use headwater_store::{Entropy, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::ReplicaConfig;
+use crate::config::{ConfigError, ReplicaConfig};
 use crate::follower::FollowerOptions;
 use crate::histories::Histories;
 use crate::push;
 use crate::reader::Reader;
+use crate::seen::Seen;
 use crate::service::ReadRpc;
 
 /// A running replica.
@@ -31,14 +32,28 @@ pub struct Replica {
 
 /// Starts a replica over `store`. Nothing is read until a history is asked for.
 ///
+/// # Errors
+///
+/// [`ConfigError`]; nothing was started.
+///
 /// # Panics
 ///
 /// Outside a tokio runtime with time enabled.
-pub fn start(store: Arc<dyn Store>, config: ReplicaConfig, entropy: Entropy) -> Replica {
+pub fn start(
+    store: Arc<dyn Store>,
+    config: ReplicaConfig,
+    entropy: Entropy,
+) -> Result<Replica, ConfigError> {
+    config.validate()?;
     let config = Arc::new(config);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let subscribers_entropy = entropy.clone();
-    let options = FollowerOptions { config: Arc::clone(&config), entropy, stop: stop.clone() };
+    let options = FollowerOptions {
+        config: Arc::clone(&config),
+        entropy,
+        stop: stop.clone(),
+        seen: Seen::default(),
+    };
     let histories = Arc::new(Histories::new(store, options, tasks.clone()));
     tasks.spawn(drop_idle(Arc::clone(&histories), config.idle(), stop.clone()));
     for address in &config.writers {
@@ -49,13 +64,13 @@ pub fn start(store: Arc<dyn Store>, config: ReplicaConfig, entropy: Entropy) -> 
         );
         tasks.spawn(stop.clone().run_until_cancelled_owned(subscriber.run()));
     }
-    Replica { histories, config, tasks, stop }
+    Ok(Replica { histories, config, tasks, stop })
 }
 
 impl Replica {
     /// The gRPC service, to be added to a server.
     pub fn service(&self) -> ReadServiceServer<ReadRpc> {
-        let rpc = ReadRpc::new(Arc::clone(&self.histories), self.config.request_max());
+        let rpc = ReadRpc::new(Arc::clone(&self.histories), self.config.request_timeout());
         ReadServiceServer::new(rpc)
             .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
     }

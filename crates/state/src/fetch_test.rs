@@ -68,12 +68,15 @@ async fn every_version_of_a_head_is_opened_from_the_part_of_the_tail_that_leads_
             bucket.fold().await;
         }
     }
+    assert_eq!(bucket.view.chain_hash_at(StateVersion::ZERO), None, "before the snapshot");
     for (expected, fetches) in views.iter().zip([(0, 0), (1, 0), (1, 0), (1, 1), (1, 2), (1, 2)]) {
         bucket.faults.clear_log();
         let version = expected.version();
         let view = bucket.cold_loader().open_at(&bucket.head, version).await.unwrap();
 
         assert_eq!((view.version(), view.chain_hash()), (version, expected.chain_hash()));
+        assert_eq!(bucket.view.chain_hash_at(version), Some(view.chain_hash()));
+        assert_eq!(view.chain_hash_at(version.next()), None);
         assert_eq!(fetched(&bucket, "snapshots/"), 1, "{version}");
         assert_eq!((fetched(&bucket, "segments/"), fetched(&bucket, "changes/")), fetches);
         let found = view.get(&key("k")).await.unwrap();

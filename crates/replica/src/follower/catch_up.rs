@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_core::follow::FollowError;
+use headwater_core::follow::{self, FollowError, Position};
 use headwater_core::format::head::{self, HeadDecodeError};
 use headwater_core::head::Head;
 use headwater_core::id::{HistoryId, Tag};
+use headwater_daemon::telemetry::with_causes;
 use headwater_state::{Advanced, LoadedChange, Loader, Opened, StateError, View};
 use headwater_store::HeadRead;
 
-use crate::failure::{ReadFailure, with_causes};
+use crate::failure::ReadFailure;
 use crate::local::Local;
 
 /// How many heads in a row may have been overtaken while their objects were
@@ -49,6 +50,8 @@ pub(crate) enum CheckFailure {
 pub(super) struct Found {
     pub(super) bytes: Bytes,
     pub(super) tag: Tag,
+    /// How far a follower that is gone had come before this was read.
+    pub(super) seen: Option<Position>,
 }
 
 /// What became of a head that was found.
@@ -83,10 +86,10 @@ pub(super) async fn catch_up(
     views_max: usize,
 ) -> Result<Verdict, CheckFailure> {
     let key = loader.history().head_key();
-    let Found { mut bytes, mut tag } = found;
+    let Found { mut bytes, mut tag, seen } = found;
     for _ in 0..HEADS_MAX {
         let head = decode(&loader, &bytes)?;
-        let missing = match advance(&loader, local.as_deref(), &head).await {
+        let missing = match advance(&loader, local.as_deref(), seen.as_ref(), &head).await {
             Ok(advanced) => {
                 let on_the_way = on_the_way(local.as_deref(), &advanced, views_max);
                 let last_change_bytes =
@@ -156,12 +159,25 @@ fn decode(loader: &Loader, bytes: &[u8]) -> Result<Head, CheckFailure> {
 async fn advance(
     loader: &Loader,
     local: Option<&Local>,
+    seen: Option<&Position>,
     head: &Head,
 ) -> Result<Advanced, StateError> {
     if let Some(local) = local {
         return loader.advance(&local.view, &local.position(), head).await;
     }
+    // Another history may have taken the name meanwhile: there is no view that
+    // it could be mixed with.
+    let seen = seen.filter(|it| it.history_id == head.history_id);
+    if let Some(seen) = seen {
+        follow::plan(seen, head)?;
+    }
     let Opened { view, changes } = loader.open(head).await?;
+    // A head that went back and was written to since is later than what was
+    // seen. Its chain tells, as far as its tail reaches back.
+    let passed = seen.and_then(|it| Some((it, view.chain_hash_at(it.version)?)));
+    if let Some((seen, actual)) = passed.filter(|(seen, actual)| seen.chain_hash != *actual) {
+        return Err(FollowError::ChainBroken { expected: seen.chain_hash, actual }.into());
+    }
     Ok(Advanced { view, changes, reopened: true })
 }
 

@@ -23,6 +23,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use futures::stream::FuturesUnordered;
+use headwater_core::follow::Position;
 use headwater_store::{Entropy, HeadRead, ReadError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -91,6 +92,8 @@ pub(super) struct Checks {
 struct Read {
     number: u64,
     took: Duration,
+    /// How far the history was followed before, where it is being opened.
+    seen: Option<Position>,
     answer: Result<HeadRead, ReadError>,
 }
 
@@ -189,14 +192,20 @@ impl Driver {
         let store = Arc::clone(self.shared.loader.store());
         let key = self.shared.history().head_key();
         let known = self.shared.local().map(|it| it.tag.clone());
+        // Looked up before the head is read: what another follower of the name
+        // sees after that accuses nobody.
+        let seen = match &known {
+            Some(_) => None,
+            None => self.shared.seen.position(self.shared.history()),
+        };
         let read = async move {
             let answer = store.read_head(&key, known.as_ref()).await;
-            Read { number, took: now.elapsed(), answer }
+            Read { number, took: now.elapsed(), seen, answer }
         };
         self.checks.reads.push(read.boxed());
     }
 
-    fn read(&mut self, Read { number, took, answer }: Read) -> Result<(), Ended> {
+    fn read(&mut self, Read { number, took, seen, answer }: Read) -> Result<(), Ended> {
         let local = self.shared.local();
         match answer {
             Ok(answer) => {
@@ -209,7 +218,7 @@ impl Driver {
                         self.proved(number);
                     }
                     HeadRead::Found { bytes, tag } => {
-                        self.checks.found.push_back((number, Found { bytes, tag }));
+                        self.checks.found.push_back((number, Found { bytes, tag, seen }));
                         self.follow_next();
                     }
                     HeadRead::Missing => return self.refused(number, &GONE),
@@ -270,6 +279,7 @@ impl Driver {
             recent.push(local.view.clone(), last_change_bytes);
         }
         let began = self.checks.live.get(&number).copied().unwrap_or_else(Instant::now);
+        self.shared.seen.note(self.shared.history(), local.position());
         let local = Arc::new(local);
         let mut is_first = false;
         self.shared.state.send_modify(|it| {

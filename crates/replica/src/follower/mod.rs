@@ -33,6 +33,7 @@ use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
 use crate::recent::Recent;
 use crate::scans::Scans;
+use crate::seen::Seen;
 
 /// Requests on their way to the driver. Past it they wait to be let in.
 const ASKS_MAX: usize = 1_024;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     state: watch::Sender<State>,
     recent: Mutex<Recent>,
     scans: Mutex<Scans>,
+    /// How far this and all other histories were followed.
+    seen: Seen,
     /// The revision that a writer has told of last.
     noticed: AtomicU64,
     /// Wakes the driver after a notice.
@@ -91,6 +94,7 @@ pub(crate) struct FollowerOptions {
     pub(crate) config: Arc<ReplicaConfig>,
     pub(crate) entropy: Entropy,
     pub(crate) stop: CancellationToken,
+    pub(crate) seen: Seen,
 }
 
 impl Follower {
@@ -100,13 +104,14 @@ impl Follower {
         options: FollowerOptions,
         owner: Arc<dyn Owner>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let FollowerOptions { config, entropy, stop } = options;
+        let FollowerOptions { config, entropy, stop, seen } = options;
         let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
         let shared = Arc::new(Shared {
             loader,
             state: watch::Sender::new(State::default()),
             recent: Mutex::new(recent),
             scans: Mutex::new(Scans::new(config.scans_max, config.scan())),
+            seen,
             noticed: AtomicU64::new(0),
             kick: Notify::new(),
             older: Semaphore::new(1),
@@ -118,7 +123,7 @@ impl Follower {
             asks: taken,
             stop,
             entropy,
-            waiting_max: config.waiting_max.max(1),
+            waiting_max: config.waiting_max,
             poll: config.poll(),
             pace: Pace::new(config.checks_in_flight_max),
             checks: Checks::default(),
@@ -177,6 +182,11 @@ impl Follower {
         version: StateVersion,
         deadline: Instant,
     ) -> Result<Pinned, PinError> {
+        // Most reads of one's own writes end here: a version that is at hand
+        // needs no proof.
+        if let Some(proved) = self.shared.proved().filter(|it| version <= it.version()) {
+            return Ok(proved.pin());
+        }
         let mut states = self.shared.state.subscribe();
         let mut newest = None;
         loop {

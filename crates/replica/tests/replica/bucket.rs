@@ -62,7 +62,7 @@ impl Rig {
     pub(crate) async fn new(config: ReplicaConfig) -> Self {
         let faults = Faults::new(Arc::new(Memory::new()));
         let writer = TestWriter::create(faults.behind(), "h", 1).await;
-        let replica = start(faults.store(), config, Entropy::from_seed(1));
+        let replica = start(faults.store(), config, Entropy::from_seed(1)).unwrap();
         Self { faults, writer, replica }
     }
 

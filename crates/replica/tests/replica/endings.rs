@@ -108,7 +108,7 @@ async fn a_read_that_waits_is_told_when_the_history_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_history_is_dropped_and_opened_again() {
-    let config = ReplicaConfig { idle_seconds: 60, ..quiet() };
+    let config = ReplicaConfig { idle_ms: 60_000, ..quiet() };
     let rig = Rig::open(config).await;
     let reader = rig.reader();
     // A read that is under way is not disturbed.
@@ -129,7 +129,7 @@ async fn an_idle_history_is_dropped_and_opened_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_history_is_not_polled() {
-    let config = ReplicaConfig { idle_seconds: 60, poll_ms: 1_000, ..quiet() };
+    let config = ReplicaConfig { idle_ms: 60_000, poll_ms: 1_000, ..quiet() };
     let rig = Rig::open(config).await;
     tokio::time::sleep(Duration::from_secs(120)).await;
     rig.faults.clear_log();

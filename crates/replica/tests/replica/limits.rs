@@ -1,8 +1,12 @@
 //! Requests that break a rule of the contract are refused, field by field.
 
+use std::sync::Arc;
+
 use headwater_core::operation::Key;
 use headwater_proto::v1::consistency::Level;
 use headwater_proto::v1::{BatchGetRequest, GetRequest, KeyRange, ListChangesRequest, ScanRequest};
+use headwater_replica::{ReplicaConfig, start};
+use headwater_store::{Entropy, Memory};
 
 use crate::bucket::quiet;
 use crate::rpc::{Served, at, fields};
@@ -33,6 +37,19 @@ async fn names_ids_and_keys_are_checked() {
     }
     let request = GetRequest { key: vec![0; Key::LEN_BYTES_MAX].into(), ..get() };
     served.client.get(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_setting_out_of_its_range_is_refused_at_start() {
+    for (idle_ms, text) in [(0, "`idle_ms` is 0"), (u64::MAX, "`idle_ms` is 18446744073709551615")]
+    {
+        let config = ReplicaConfig { idle_ms, ..quiet() };
+        let store = Arc::new(Memory::new());
+
+        let error = start(store, config, Entropy::from_seed(1)).unwrap_err();
+
+        assert!(error.to_string().contains(text), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod outage;
 mod overlap;
 mod polling;
 mod push;
+mod restored;
 mod rpc;
 mod scan;
 mod sharing;

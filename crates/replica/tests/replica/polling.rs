@@ -9,7 +9,7 @@ use headwater_store::{Call, Entropy};
 use crate::bucket::{Rig, deadline, quiet};
 
 fn polling() -> ReplicaConfig {
-    ReplicaConfig { poll_ms: 1_000, idle_seconds: 100_000, ..quiet() }
+    ReplicaConfig { poll_ms: 1_000, idle_ms: 100_000_000, ..quiet() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -18,7 +18,7 @@ async fn idle_heartbeats() {
     let reader = |it: &headwater_replica::Replica| it.reader(rig.writer.head.history.clone());
     let mut replicas = Vec::new();
     for seed in 0..49 {
-        let replica = start(rig.faults.store(), polling(), Entropy::from_seed(seed));
+        let replica = start(rig.faults.store(), polling(), Entropy::from_seed(seed)).unwrap();
         reader(&replica).pin(Consistency::Any, deadline()).await.unwrap();
         replicas.push(replica);
     }

@@ -144,7 +144,7 @@ async fn another_replica_goes_on_where_the_tail_reaches_and_says_so_where_not() 
     let go_on = ScanRequest { page_token: page.next_page_token, ..scan(100) };
     let restart = |served: &mut Served| {
         let store = Arc::new(served.rig.faults.clone());
-        let fresh = start(store, quiet(), Entropy::from_seed(9));
+        let fresh = start(store, quiet(), Entropy::from_seed(9)).unwrap();
         std::mem::replace(&mut served.rig.replica, fresh)
     };
 

@@ -94,6 +94,14 @@ impl View {
         self.0.chain.last().copied().unwrap_or_else(|| self.0.base.chain_hash())
     }
 
+    /// The chain at a version of the tail or at the snapshot's; `None` before
+    /// and after.
+    pub fn chain_hash_at(&self, version: StateVersion) -> Option<ChainHash> {
+        let from = self.deletions_known_from();
+        let at = version.get().checked_sub(from.get())?;
+        self.0.chain.get(usize::try_from(at).ok()?).copied()
+    }
+
     /// The snapshot below the tail.
     pub fn snapshot(&self) -> &SnapshotRef {
         self.0.base.snapshot()
