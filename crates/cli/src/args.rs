@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use headwater_client::{Client, Consistency, HistoryId, Session, Token};
 
 use crate::exit::EXIT_CODES;
@@ -20,8 +20,18 @@ use crate::write::{AddArgs, DeleteArgs, PutArgs, TxnArgs};
 /// Where `headwater serve` listens, and where every other command asks.
 pub(crate) const ADDRESS_DEFAULT: &str = "127.0.0.1:7410";
 
+/// The variables that the first help page names.
+const ENVIRONMENT: &str = "\
+Environment, which flags go before:
+  HEADWATER_WRITER, HEADWATER_REPLICA  where commands ask
+  HEADWATER_STORE, HEADWATER_LISTEN    where `serve` keeps histories, and listens
+  HEADWATER_LOG                        what `serve` logs: info,headwater_writer=debug
+  Settings of `serve` that have a variable name it in `headwater serve --help`.";
+
 /// A replicated head service over object storage: ordered histories of keys and
 /// values, written by compare-and-swap and read with proven freshness.
+///
+/// Begin with `headwater serve`: it says which line to try.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "headwater", version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
@@ -155,8 +165,10 @@ impl Cli {
     /// The definition, with the exit codes at the end of every help page.
     fn with_exit_codes() -> clap::Command {
         let shape_too = format!("{SHAPE}\n\n{EXIT_CODES}");
+        let environment_too = format!("{ENVIRONMENT}\n\n{EXIT_CODES}");
         Self::command()
-            .after_help(EXIT_CODES)
+            .mut_subcommand("serve", |it| it.mut_args(with_unit))
+            .after_help(environment_too)
             .mut_subcommands(|it| it.after_help(EXIT_CODES))
             .mut_subcommand("txn", |it| it.after_long_help(shape_too))
     }
@@ -203,6 +215,22 @@ impl Source {
             None => client.session(&*self.history),
         }
     }
+}
+
+/// Settings of servers show their unit where others show what a value is; by
+/// default they would show their name again.
+fn with_unit(arg: Arg) -> Arg {
+    let id = arg.get_id().as_str();
+    let Some(name) = id.strip_prefix("writer-").or(id.strip_prefix("replica-")) else { return arg };
+    let mut words = name.split('-');
+    let unit = words.find_map(|it| match it {
+        "bytes" => Some("BYTES"),
+        "ms" => Some("MS"),
+        "seconds" => Some("SECONDS"),
+        "id" => Some("ID"),
+        _ => None,
+    });
+    arg.value_name(unit.unwrap_or("COUNT"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! The command line.
 
+use headwater_replica::ReplicaConfig;
+use headwater_writer::WriterConfig;
+
 use super::*;
+use crate::serve::Place;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(line.split(' '))
@@ -14,7 +18,8 @@ fn the_definition_holds_together() {
 #[test]
 fn exit_codes_are_on_every_help_page() {
     let mut command = Cli::with_exit_codes();
-    assert!(command.render_long_help().to_string().contains(EXIT_CODES));
+    let first = command.render_long_help().to_string();
+    assert!(first.contains(EXIT_CODES) && first.contains(ENVIRONMENT), "{first}");
     for command in command.get_subcommands_mut().filter(|it| it.get_name() != "help") {
         let help = command.render_long_help().to_string();
         assert!(help.contains("Exit codes"), "{}", command.get_name());
@@ -29,7 +34,40 @@ fn servers_default_to_where_serve_listens() {
     assert!(cli.connection.client().is_ok());
     let Command::Serve(serve) = parse("headwater serve").unwrap().command else { panic!() };
     assert_eq!(serve.listen.to_string(), ADDRESS_DEFAULT);
-    assert_eq!(serve.root.to_str(), Some("data"));
+    assert_eq!(serve.place, Place::Directory("data".into()));
+}
+
+#[test]
+fn serve_takes_the_settings_of_a_writer_and_of_a_replica() {
+    let served = |line| {
+        let cli = parse(line).unwrap();
+        let Command::Serve(serve) = cli.command else { panic!("{line}") };
+        (cli.connection, serve)
+    };
+
+    let (_, serve) = served("headwater serve");
+    assert_eq!(serve.writer, WriterConfig::default());
+    assert_eq!(serve.replica.0, ReplicaConfig::default());
+    let (connection, serve) = served(
+        "headwater serve --writer a:1 --writer-publisher-id me --writer-histories-max 3 \
+         --replica-poll-ms 7 --replica-histories-max 5",
+    );
+    assert_eq!((&*serve.writer.publisher_id, serve.writer.histories_max), ("me", 3));
+    let replica = ReplicaConfig { poll_ms: 7, histories_max: 5, ..ReplicaConfig::default() };
+    assert_eq!(serve.replica.0, replica);
+    // Where commands ask, and nothing that the replica listens to.
+    assert_eq!(connection.writers, ["a:1"]);
+}
+
+#[test]
+fn serve_keeps_histories_in_one_place() {
+    let place = |line| {
+        let Command::Serve(serve) = parse(line).unwrap().command else { panic!("{line}") };
+        serve.place
+    };
+
+    assert_eq!(place("headwater serve --root a"), Place::Directory("a".into()));
+    assert_eq!(place("headwater serve --store memory:"), Place::Store("memory:".to_owned()));
 }
 
 #[test]

@@ -8,9 +8,10 @@
 //! - On a signal, calls in flight finish first; then the writer answers what it
 //!   has taken, and the process ends. Nothing that was accepted depends on it.
 
+mod options;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -18,14 +19,14 @@ use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry::{self, with_causes};
-use headwater_replica::{Replica, ReplicaConfig};
+use headwater_replica::Replica;
 use headwater_store::Entropy;
 use headwater_writer::{HeadNotice, WriterConfig};
 use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use url::Url;
 
+pub(crate) use self::options::{Place, ReplicaFlags};
 use crate::args::ADDRESS_DEFAULT;
 use crate::exit::Exit;
 use crate::failed::Failed;
@@ -34,13 +35,9 @@ use crate::output::Output;
 /// `serve`
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
-    /// Keep histories in this local directory. It is made where it is missing.
-    #[arg(long, value_name = "DIR", default_value = "data", conflicts_with = "store")]
-    pub root: PathBuf,
-    /// Keep histories in this store instead: `file:///absolute/path`,
-    /// `s3://bucket/prefix`, `memory:`.
-    #[arg(long, value_name = "URL", env = "HEADWATER_STORE")]
-    pub store: Option<String>,
+    /// Where histories are kept.
+    #[command(flatten)]
+    pub place: Place,
     /// Where to listen. Port 0 is one that the system chooses.
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS_DEFAULT, env = "HEADWATER_LISTEN")]
     pub listen: SocketAddr,
@@ -50,6 +47,9 @@ pub struct ServeArgs {
     /// The writer's settings.
     #[command(flatten, next_help_heading = "Writer")]
     pub writer: WriterConfig,
+    /// The replica's settings.
+    #[command(flatten)]
+    pub replica: ReplicaFlags,
 }
 
 pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit, Failed> {
@@ -57,10 +57,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     telemetry::init(args.process.log_format).map_err(|error| refused(&error))?;
     let stop = StopSignal::install()
         .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
-    let url = match &args.store {
-        Some(url) => url.clone(),
-        None => directory_url(&args.root)?,
-    };
+    let url = args.place.url()?;
     let entropy = Entropy::from_os();
     let opened =
         StoreOptions { url: url.clone() }.open(entropy.clone()).map_err(|error| refused(&error))?;
@@ -68,7 +65,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     let writer =
         headwater_writer::start(Arc::clone(&opened.store), args.writer.clone(), entropy.clone())
             .map_err(|error| refused(&error))?;
-    let replica = headwater_replica::start(opened.store, ReplicaConfig::default(), entropy)
+    let replica = headwater_replica::start(opened.store, args.replica.0.clone(), entropy)
         .map_err(|error| refused(&error))?;
     let services = Services::new()
         .with(writer.write_service())
@@ -119,13 +116,4 @@ fn announce(address: SocketAddr, url: &str, output: &mut Output) -> Result<(), F
         },
     )?;
     output.flush()
-}
-
-fn directory_url(root: &Path) -> Result<String, Failed> {
-    let failed = |error| Failed::file("use", root, &error);
-    std::fs::create_dir_all(root).map_err(failed)?;
-    let absolute = std::path::absolute(root).map_err(failed)?;
-    let url = Url::from_file_path(&absolute)
-        .map_err(|()| Failed::usage(format!("not a directory: {}", absolute.display())))?;
-    Ok(url.into())
 }

@@ -6,9 +6,11 @@ mod support;
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
-use support::{Served, headwater, run};
+use support::{Served, headwater, run, without_variables};
 
 fn served() -> (tempfile::TempDir, Served) {
     let root = tempfile::tempdir().unwrap();
@@ -162,7 +164,7 @@ fn an_operation_id_makes_a_command_safe_to_repeat() {
 #[test]
 fn an_outcome_that_nobody_can_tell_has_its_own_exit_code() {
     let root = tempfile::tempdir().unwrap();
-    let options = ["--receipt-versions-max", "1"];
+    let options = ["--writer-receipt-versions-max", "1"];
     let served = Served::start_on(root.path(), "127.0.0.1:0", &options);
     served.ask(&["create", "h"]);
     let add = ["add", "h", "n", "1", "--operation-id", "old"];
@@ -304,6 +306,46 @@ fn damaged_data_is_named_and_never_served() {
     }
     let put = served.run(&["put", "h", "k", "w", "--operation-id", "x"]);
     assert_eq!(put.code, 8, "{}", put.stderr);
+}
+
+#[test]
+fn the_line_to_try_can_be_tried() {
+    let root = tempfile::tempdir().unwrap();
+    let (_served, said) = Served::start_in_text(root.path());
+    let line = said.lines().find_map(|it| it.strip_prefix("try: ")).expect("a line to try");
+    let folder = Path::new(env!("CARGO_BIN_EXE_headwater")).parent().unwrap();
+    let before = std::env::var_os("PATH").unwrap();
+    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&before));
+    let mut shell = Command::new("sh");
+    without_variables(&mut shell);
+    shell.args(["-c", line]).env("PATH", std::env::join_paths(folders).unwrap());
+
+    let tried = run(shell, b"");
+
+    assert_eq!(tried.code, 0, "{line}: {}", tried.stderr);
+    let printed = String::from_utf8(tried.stdout).unwrap();
+    assert_eq!(printed.lines().last(), Some("hello"), "{printed}");
+}
+
+#[test]
+fn a_flag_goes_before_its_variable() {
+    let root = tempfile::tempdir().unwrap();
+    let in_memory = Served::start_with(|it| {
+        it.args(["--listen", "127.0.0.1:0"]).env("HEADWATER_STORE", "memory:")
+    });
+    assert_eq!(in_memory.store, "memory:");
+
+    let on_disk = Served::start_with(|it| {
+        it.args(["--listen", "127.0.0.1:0", "--root"])
+            .arg(root.path())
+            .env("HEADWATER_STORE", "memory:")
+            .env("HEADWATER_LISTEN", "127.0.0.1:1")
+            .env("HEADWATER_REPLICA_POLL_MS", "5")
+    });
+
+    assert!(on_disk.store.starts_with("file:///"), "{}", on_disk.store);
+    assert_eq!(on_disk.run(&["create", "h"]).code, 0);
+    assert!(root.path().join("h/head.json").exists());
 }
 
 #[test]

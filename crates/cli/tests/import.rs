@@ -227,7 +227,7 @@ fn lines_of_one_key_are_accepted_in_their_order() {
 
 #[test]
 fn without_a_record_and_without_receipts_nothing_is_sent() {
-    let scene = Scene::new(&["--receipt-versions-max", "2"]);
+    let scene = Scene::new(&["--writer-receipt-versions-max", "2"]);
     for value in ["1", "2", "3", "4"] {
         scene.served.ask(&["put", "h", "k", value]);
     }
@@ -245,7 +245,7 @@ fn without_a_record_and_without_receipts_nothing_is_sent() {
 
 #[test]
 fn receipts_that_go_while_it_runs_stop_an_import_without_a_record() {
-    let scene = Scene::new(&["--receipt-versions-max", "100"]);
+    let scene = Scene::new(&["--writer-receipt-versions-max", "100"]);
     let input = scene.input(6_000);
 
     let stopped = scene.import(&[&input, "--window", "16"]);
@@ -267,7 +267,7 @@ fn receipts_that_go_while_it_runs_stop_an_import_without_a_record() {
 
 #[test]
 fn a_fresh_import_needs_the_receipts_of_one_span_only() {
-    let scene = Scene::new(&["--receipt-versions-max", "100"]);
+    let scene = Scene::new(&["--writer-receipt-versions-max", "100"]);
     let input = scene.input(6_000);
 
     let imported = scene.import(&[&input, "--fresh", "--window", "16"]);
@@ -282,7 +282,7 @@ fn a_fresh_import_needs_the_receipts_of_one_span_only() {
 
 #[test]
 fn lines_whose_receipts_are_gone_are_unknown_and_never_applied_twice() {
-    let scene = Scene::new(&["--receipt-versions-max", "100"]);
+    let scene = Scene::new(&["--writer-receipt-versions-max", "100"]);
     let input = scene.input(20_000);
     let mut import = scene
         .served
@@ -370,7 +370,7 @@ fn a_record_of_something_else_is_not_used() {
 
 #[test]
 fn the_writer_can_keep_what_tells_a_repeated_line() {
-    let scene = Scene::new(&["--receipt-versions-max", "2"]);
+    let scene = Scene::new(&["--writer-receipt-versions-max", "2"]);
     for value in ["1", "2", "3", "4"] {
         scene.served.ask(&["put", "h", "k", value]);
     }

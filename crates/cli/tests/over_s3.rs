@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_client::{
-    Client, Consistency, Determinacy, IssueVersion, Operation, Outcome, ReadError, Reason, Session,
+    Client, Consistency, Determinacy, IssueVersion, KeyRange, Operation, Outcome, ReadError,
+    Reason, Session, TxnOptions,
 };
 use headwater_daemon::serve::{Listening, Services};
 use headwater_replica::{Replica, ReplicaConfig};
@@ -197,6 +198,29 @@ async fn bodies_cut_in_half_are_read_again() {
     let read = process.session.get("large", Consistency::Strong).await.unwrap();
 
     assert_eq!(read.value.unwrap().value, value);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_read_up_to_a_longest_key_is_accepted() {
+    let s3 = S3Double::start().await.unwrap();
+    let process = Process::start(&s3, WriterConfig::default()).await;
+    process.client.create_history(HISTORY, false).await.unwrap();
+    let longest = "k".repeat(1_024);
+    let operation = process.client.operation().put(longest.clone(), "1").put("z", "1");
+    accepted(process.session.submit(operation).await.unwrap());
+
+    let committed = process
+        .session
+        .transact(TxnOptions::default(), async |txn| {
+            let first = txn.scan(KeyRange::all(), 1).await?.remove(0);
+            txn.put("z", "2");
+            Ok::<_, ReadError>(first.key)
+        })
+        .await
+        .unwrap();
+
+    assert_eq!(committed.value, longest);
+    assert_eq!(committed.accepted.unwrap().state_version, 2);
 }
 
 /// Writer and replica over one endpoint, served on one port.

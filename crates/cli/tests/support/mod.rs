@@ -17,17 +17,25 @@ const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 pub fn headwater(arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(arguments).stdin(Stdio::null());
-    for variable in ["HEADWATER_WRITER", "HEADWATER_REPLICA", "HEADWATER_STORE", "HEADWATER_LISTEN"]
-    {
-        command.env_remove(variable);
-    }
+    without_variables(&mut command);
     command
+}
+
+/// Takes away what of this process's environment changes the binary.
+pub fn without_variables(command: &mut Command) {
+    for (variable, _) in std::env::vars_os() {
+        if variable.as_encoded_bytes().starts_with(b"HEADWATER_") {
+            command.env_remove(variable);
+        }
+    }
 }
 
 /// A running `headwater serve`. Dropping it kills it.
 pub struct Served {
     child: Child,
     pub address: String,
+    /// The URL of its store, as it says it.
+    pub store: String,
 }
 
 impl Served {
@@ -38,18 +46,35 @@ impl Served {
 
     pub fn start_on(root: &Path, listen: &str, options: &[&str]) -> Self {
         let root = root.to_str().unwrap();
-        let arguments = ["serve", "--json", "--root", root, "--listen", listen];
-        let mut child = headwater(&arguments)
-            .args(options)
-            .env("HEADWATER_LOG", "warn")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let arguments = [&["--root", root, "--listen", listen], options].concat();
+        Self::start_with(|it| it.args(arguments))
+    }
+
+    /// Serves with the arguments and the environment that `set` adds.
+    pub fn start_with(set: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let mut command = headwater(&["serve", "--json"]);
+        set(command.env("HEADWATER_LOG", "warn").stdout(Stdio::piped()));
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         let announced: Value = serde_json::from_str(&line).expect("serve says where it listens");
-        Self { child, address: announced["listening"].as_str().unwrap().to_owned() }
+        let said = |name: &str| announced[name].as_str().unwrap().to_owned();
+        Self { child, address: said("listening"), store: said("store") }
+    }
+
+    /// Serves for people, on a port that the system chooses. Returns what it
+    /// says too, which is three lines.
+    pub fn start_in_text(root: &Path) -> (Self, String) {
+        let mut command = headwater(&["serve", "--listen", "127.0.0.1:0", "--root"]);
+        command.arg(root).env("HEADWATER_LOG", "warn").stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        for _ in 0..3 {
+            stdout.read_line(&mut said).unwrap();
+        }
+        (Self { child, address: String::new(), store: String::new() }, said)
     }
 
     /// SIGKILL.
