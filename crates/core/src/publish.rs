@@ -48,7 +48,7 @@ use self::batch::{Batch, Pending};
 pub use self::batch::{BatchId, StagedChange};
 pub use self::event::{
     Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, PublishReply, ReadOutcome,
-    Ticket, Trouble,
+    RecordSays, Ticket, Trouble,
 };
 use crate::format;
 use crate::hash::ContentHash;

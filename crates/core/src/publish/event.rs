@@ -185,9 +185,17 @@ pub enum EvidenceUpdate {
 pub struct FoundRecord {
     /// The operation that it is about.
     pub ticket: Ticket,
+    /// What it says; or what is wrong with it, which is this operation's
+    /// trouble and nobody else's.
+    pub says: Result<RecordSays, Trouble>,
+}
+
+/// What a request record fixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordSays {
     /// Hash of the request that it holds.
     pub request_hash: RequestHash,
-    /// The issue version that it fixes.
+    /// The issue version.
     pub issued_from: StateVersion,
 }
 

@@ -329,12 +329,12 @@ impl Publisher {
                 continue;
             }
             let found = records.iter().find(|it| Some(it.ticket) == pending.ticket);
-            match found {
+            match found.map(|it| &it.says) {
                 None => *is_durable = true,
-                Some(record) if record.request_hash == operation.request_hash => {
+                Some(Ok(says)) if says.request_hash == operation.request_hash => {
                     *is_durable = true;
-                    if *issued_from != record.issued_from {
-                        *issued_from = record.issued_from;
+                    if *issued_from != says.issued_from {
+                        *issued_from = says.issued_from;
                         is_changed = true;
                         // Another writer may have made the record after the
                         // newest proof, from a head that is newer still: as
@@ -344,8 +344,12 @@ impl Publisher {
                 }
                 // A record is for ever, and nothing of this submission was
                 // published before it: told at once.
-                Some(_) => {
+                Some(Ok(_)) => {
                     pending.answer(Answer::Failed(SubmitError::IdReused), effects);
+                    is_changed = true;
+                }
+                Some(Err(trouble)) => {
+                    pending.answer(Answer::Failed(trouble.clone().into()), effects);
                     is_changed = true;
                 }
             }

@@ -9,7 +9,7 @@ use headwater_core::format;
 use headwater_core::id::{HistoryName, Tag};
 use headwater_core::operation::RequestRecord;
 use headwater_core::publish::{
-    BatchId, Effect, Event, FoundRecord, PublishReply, StagedChange, Ticket, Trouble,
+    BatchId, Effect, Event, FoundRecord, PublishReply, RecordSays, StagedChange, Ticket, Trouble,
 };
 use headwater_daemon::telemetry::with_causes;
 use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
@@ -181,17 +181,25 @@ async fn put_record(
         Err(PutError::Occupied { .. }) => (),
         Err(error) => return Err(put_trouble(&error)),
     }
-    let bytes = store.get(&key).await.map_err(|error| read_trouble(&error))?;
-    let found = format::record::decode(&bytes).map_err(|error| record_trouble(&key, error))?;
+    match read_record(store, &key, &record).await {
+        // The whole batch is tried again.
+        Err(Trouble::Unavailable) => Err(Trouble::Unavailable),
+        says => Ok(Some(FoundRecord { ticket, says })),
+    }
+}
+
+async fn read_record(
+    store: &dyn Store,
+    key: &str,
+    record: &RequestRecord,
+) -> Result<RecordSays, Trouble> {
+    let bytes = store.get(key).await.map_err(|error| read_trouble(&error))?;
+    let found = format::record::decode(&bytes).map_err(|error| record_trouble(key, error))?;
     if found.operation_id != record.operation_id || found.history_id != record.history_id {
         let what = "the record is of another operation".to_owned();
-        return Err(Trouble::BadData { key, what });
+        return Err(Trouble::BadData { key: key.to_owned(), what });
     }
-    Ok(Some(FoundRecord {
-        ticket,
-        request_hash: found.request_hash,
-        issued_from: found.issued_from,
-    }))
+    Ok(RecordSays { request_hash: found.request_hash, issued_from: found.issued_from })
 }
 
 pub(crate) fn record_trouble(key: &str, error: format::DecodeError) -> Trouble {

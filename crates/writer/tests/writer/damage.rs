@@ -160,6 +160,30 @@ async fn a_damaged_record_is_refused() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_damaged_record_does_not_fail_its_neighbours() {
+    let config = WriterConfig { receipt_versions_max: 1, ..WriterConfig::default() };
+    let (world, host) = World::with(config).await;
+    host.accept(Op::new("kept").put("k", "v").service_kept()).await;
+    host.accept(Op::new("past").put("k", "w").issued_from(1)).await;
+    damage(&*world.store, &key_below(&*world.store, "requests").await, truncated).await;
+    let gate = headwater_store::Gate::new();
+    host.faults.on_next(Call::ReplaceHead, Fault::Hold(gate.clone()));
+    let first = host.begin(Op::new("first").put("k", "x").issued_from(2));
+    gate.arrived(1).await;
+
+    let before = host.begin(Op::new("before").put("a", "x").issued_from(2));
+    let kept = host.begin(Op::new("kept").put("k", "v").service_kept());
+    let after = host.begin(Op::new("after").put("b", "x").service_kept());
+    gate.open();
+
+    for call in [first, before, after] {
+        crate::fixture::accepted(call.await.unwrap());
+    }
+    let error = crate::fixture::failed(kept.await.unwrap());
+    assert!(matches!(error, SubmitError::StoredDataBad { .. }), "{error}");
+}
+
 /// Replaces the first `from` in the head.
 fn replaced(bytes: &Bytes, from: &str, to: &str) -> Bytes {
     let text = String::from_utf8(bytes.to_vec()).unwrap();

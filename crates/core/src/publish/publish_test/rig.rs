@@ -18,7 +18,8 @@ use crate::id::{HistoryId, Tag};
 use crate::operation::RequestRecord;
 use crate::publish::{
     Answer, BatchId, Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance,
-    PublishReply, Publisher, ReadOutcome, Settings, StagedChange, SubmitError, Ticket, Trouble,
+    PublishReply, Publisher, ReadOutcome, RecordSays, Settings, StagedChange, SubmitError, Ticket,
+    Trouble,
 };
 use crate::receipt::{Receipt, Window};
 use crate::version::StateVersion;
@@ -362,11 +363,11 @@ impl Rig {
             let stored = self.bucket.records.entry(record.operation_id.clone());
             let stored = stored.or_insert_with(|| record.clone());
             if stored != record {
-                found.push(FoundRecord {
-                    ticket: *ticket,
+                let says = RecordSays {
                     request_hash: stored.request_hash,
                     issued_from: stored.issued_from,
-                });
+                };
+                found.push(FoundRecord { ticket: *ticket, says: Ok(says) });
             }
         }
         found
