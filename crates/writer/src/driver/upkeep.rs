@@ -159,19 +159,24 @@ impl Driver {
         let at = self.upkeep.snapshot_at.filter(|at| from <= *at);
         let mut size_bytes = 0;
         let run = head.changes.iter().take_while(|it| {
-            size_bytes += body_bytes(&it.body);
-            let is_first = it.version == from;
+            let next_bytes = size_bytes + body_bytes(&it.body);
             let is_across = at.is_some_and(|at| at < it.version);
-            is_first || (!is_across && size_bytes <= SEGMENT_BYTES_MAX)
+            let is_in = it.version == from || (!is_across && next_bytes <= SEGMENT_BYTES_MAX);
+            if is_in {
+                size_bytes = next_bytes;
+            }
+            is_in
         });
         let Some(last) = run.last() else { return };
         let (to, last_change) = (last.version, last.hash);
+        let run_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
         let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
         self.upkeep.fold = Slot::Preparing;
         self.begin(async move {
             let prepared = async {
-                // Inline entries are at hand; the others are fetched once more.
-                let mut changes = loader.read_changes(&head, from, usize::MAX).await?;
+                // Inline entries are at hand; the others are fetched once more,
+                // and no more of the tail than that is in memory.
+                let mut changes = loader.read_changes(&head, from, run_bytes).await?;
                 changes.retain(|it| it.version <= to);
                 let segment = write_segment(&loader, head.revision, &changes).await?;
                 Ok(Maintenance::Fold(Fold { segment, last_change }))
