@@ -126,6 +126,52 @@ async fn a_shutdown_ends_although_the_store_is_silent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn settings_at_their_ends_work() {
+    let small = || WriterConfig {
+        batch_operations_max: 1,
+        batch_bytes_max: 1,
+        batches_ahead_max: 1,
+        queue_bytes_max: 1,
+        inline_bytes_max: 0,
+        receipt_versions_max: 1,
+        receipt_bytes_max: 0,
+        head_soft_bytes: 0,
+        head_hard_bytes: 4 << 10,
+        fold_changes: 1,
+        compact_tail_bytes: 0,
+        compact_tail_versions: 1,
+        compact_keep_versions: 0,
+        history_idle_ms: 0,
+        chunk_cache_bytes: 0,
+        ..WriterConfig::default()
+    };
+    let large = WriterConfig {
+        batches_ahead_max: 1_000,
+        inline_bytes_max: 1 << 20,
+        receipt_versions_max: u64::MAX,
+        receipt_bytes_max: u64::MAX,
+        head_soft_bytes: 8 << 20,
+        head_hard_bytes: 16 << 20,
+        fold_changes: usize::MAX,
+        compact_tail_bytes: u64::MAX,
+        compact_tail_versions: u64::MAX,
+        compact_keep_versions: u64::MAX,
+        ..WriterConfig::default()
+    };
+    for config in [small(), WriterConfig { queue_bytes_max: 1 << 20, ..small() }, large] {
+        let (world, host) = World::with(config).await;
+        let mut seen = 0;
+        for n in 0..20 {
+            let op = Op::new(format!("o{n}")).if_absent("x").add("n", 1).issued_from(seen);
+            let op = if n % 2 == 0 { op.service_kept() } else { op };
+            seen = host.accept(op).await.accepted_at.get();
+            settle().await;
+        }
+        assert_eq!(look::number(&world.state().await, "n"), 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn histories_do_not_wait_for_each_other() {
     let (_world, host) = World::new().await;
     host.create("i").await;

@@ -181,6 +181,28 @@ async fn writers_that_compact_at_once_waste_work_and_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn writers_that_fold_across_each_others_snapshots_still_get_one_through() {
+    let config =
+        WriterConfig { compact_tail_versions: 60, compact_keep_versions: 30, ..compacting() };
+    let world = World::empty();
+    let hosts: Vec<Host> = (0..2).map(|_| world.host_with(config.clone())).collect();
+    hosts[0].create("h").await;
+    let mut most = 0;
+    for round in 0..500 {
+        for (n, host) in hosts.iter().enumerate() {
+            host.accept(Op::new(format!("{round}-{n}")).add("n", 1)).await;
+            settle().await;
+        }
+        let head = world.head().await;
+        most = most.max(head.state_version.since(head.snapshot.version));
+    }
+
+    // The pause after one that did not fit lasts for 250 commits.
+    assert!(most < 800, "a tail of {most} versions");
+    assert_eq!(look::number(&world.state().await, "n"), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_is_published_by_itself_when_nothing_else_happens() {
     let config = WriterConfig { compact_tail_versions: 20, ..WriterConfig::default() };
     let (world, host) = World::with(config).await;
