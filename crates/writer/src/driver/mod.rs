@@ -173,12 +173,12 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(parts: Parts, seen: Option<Position>) -> Self {
-        let mut seed = [0; 32];
-        seed[..16].copy_from_slice(&parts.entropy.bytes16());
-        seed[16..].copy_from_slice(&parts.entropy.bytes16());
+        let mut nonce_seed = [0; 32];
+        nonce_seed[..16].copy_from_slice(&parts.entropy.bytes16());
+        nonce_seed[16..].copy_from_slice(&parts.entropy.bytes16());
         let settings = parts.config.settings(parts.publisher_id.clone());
         Self {
-            publisher: Publisher::new(settings, seed),
+            publisher: Publisher::new(settings, nonce_seed),
             parts,
             waiting: Waiting::default(),
             confirmed: None,
