@@ -11,10 +11,15 @@ use headwater_writer::WriterConfig;
 
 use crate::fixture::{Host, Op, World, look, name, rpc};
 
+/// What becomes of an object's bytes; `None` takes it away.
+type Damage = fn(&Bytes) -> Option<Bytes>;
+
+#[expect(clippy::unnecessary_wraps, reason = "it is one of several kinds of damage")]
 fn truncated(bytes: &Bytes) -> Option<Bytes> {
     Some(bytes.slice(..bytes.len() / 2))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it is one of several kinds of damage")]
 fn altered(bytes: &Bytes) -> Option<Bytes> {
     let mut bytes = bytes.to_vec();
     let middle = bytes.len() / 2;
@@ -26,11 +31,11 @@ fn removed(_: &Bytes) -> Option<Bytes> {
     None
 }
 
-const DAMAGES: [(&str, fn(&Bytes) -> Option<Bytes>); 3] =
+const DAMAGES: [(&str, Damage); 3] =
     [("truncated", truncated), ("altered", altered), ("removed", removed)];
 
 /// Puts other bytes in an object's place.
-async fn damage(store: &dyn Store, key: &str, how: fn(&Bytes) -> Option<Bytes>) {
+async fn damage(store: &dyn Store, key: &str, how: Damage) {
     let bytes = store.get(key).await.unwrap();
     store.delete(key).await.unwrap();
     if let Some(bytes) = how(&bytes) {
@@ -134,9 +139,7 @@ async fn a_damaged_chunk_is_refused_when_a_precondition_needs_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_damaged_record_is_refused() {
-    for (what, how) in
-        [("truncated", truncated as fn(&Bytes) -> Option<Bytes>), ("altered", altered)]
-    {
+    for (what, how) in [("truncated", truncated as Damage), ("altered", altered)] {
         let config = WriterConfig { receipt_versions_max: 1, ..WriterConfig::default() };
         let (world, host) = World::with(config.clone()).await;
         host.accept(Op::new("kept").put("k", "v").service_kept()).await;
@@ -193,7 +196,7 @@ fn replaced(bytes: &Bytes, from: &str, to: &str) -> Bytes {
 
 #[tokio::test(start_paused = true)]
 async fn a_damaged_head_is_refused() {
-    let damages: [(&str, fn(&Bytes) -> Option<Bytes>); 6] = [
+    let damages: [(&str, Damage); 6] = [
         ("truncated", truncated),
         ("empty", |_| Some(Bytes::new())),
         ("version", |it| Some(replaced(it, "\"stateVersion\":2", "\"stateVersion\":3"))),

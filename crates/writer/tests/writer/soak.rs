@@ -129,7 +129,7 @@ struct Told {
 
 async fn run(seed: u64) {
     let entropy = Entropy::from_seed(seed);
-    let world = World::empty();
+    let world = World::seeded(seed);
     world.host().create("h").await;
     let hosts = (0..3).map(|_| std::sync::Arc::new(host(&world, &entropy))).collect();
     let hosts = Hosts(std::sync::Mutex::new(hosts));
@@ -154,9 +154,10 @@ async fn run(seed: u64) {
     }
     // Sums rise with the order of acceptance, from 1, without a gap: nothing
     // was applied twice, and nothing that was rejected was applied.
-    assert!(by_place.values().copied().eq(1..=by_sum.len() as i64), "seed {seed}");
+    let count = i64::try_from(by_sum.len()).unwrap();
+    assert!(by_place.values().copied().eq(1..=count), "seed {seed}");
     assert_eq!(head.operation_count, by_sum.len() as u64, "seed {seed}");
-    assert_eq!(look::number(&state, "n"), by_sum.len() as i64, "seed {seed}");
+    assert_eq!(look::number(&state, "n"), count, "seed {seed}");
     assert_eq!(head.receipt_coverage_from.get(), 1);
 }
 
