@@ -29,13 +29,13 @@ impl Measured {
     }
 }
 
-/// Calls `call(caller, n)` from `callers` tasks for `time`. `begin` runs after
+/// Calls `call(caller, n)` from `callers` tasks for `time`. `on_warm` runs after
 /// the warm-up, when counting begins.
 pub(crate) async fn run<C, F>(
     callers: usize,
     time: Duration,
     call: C,
-    begin: impl FnOnce(),
+    on_warm: impl FnOnce(),
 ) -> Measured
 where
     C: Fn(usize, u64) -> F + Clone + Send + 'static,
@@ -65,7 +65,7 @@ where
         })
         .collect();
     tokio::time::sleep_until(count_from).await;
-    begin();
+    on_warm();
     let mut all = Measured { calls: 0, failures: 0, time, latency: histogram() };
     for task in join_all(tasks).await {
         let Ok((latency, failures)) = task else { continue };

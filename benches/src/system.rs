@@ -155,19 +155,13 @@ impl Getter {
     /// Whether the key was found.
     pub(crate) async fn get(&self, caller: usize) -> bool {
         let key = format!("key/{caller:05}/000");
-        match &self.session {
-            Some(session) => session
-                .get(key, headwater_client::Consistency::Strong)
-                .await
-                .is_ok_and(|it| it.value.is_some()),
-            None => {
-                let Ok(key) = Key::new(key) else { return false };
-                let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-                self.reader
-                    .get(&key, Consistency::Strong, deadline)
-                    .await
-                    .is_ok_and(|(entry, _)| entry.is_some())
-            }
+        if let Some(session) = &self.session {
+            let read = session.get(key, headwater_client::Consistency::Strong).await;
+            return read.is_ok_and(|it| it.value.is_some());
         }
+        let Ok(key) = Key::new(key) else { return false };
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let read = self.reader.get(&key, Consistency::Strong, deadline).await;
+        read.is_ok_and(|(entry, _)| entry.is_some())
     }
 }
