@@ -33,7 +33,7 @@ Environment, which flags go before:
 ///
 /// Begin with `headwater serve`: it says which line to try.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "headwater", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "headwater", version, propagate_version = true)]
 pub struct Cli {
     /// Where servers are.
     #[command(flatten)]

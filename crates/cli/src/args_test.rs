@@ -102,6 +102,7 @@ fn what_contradicts_itself_is_refused() {
         "headwater delete-history h",
         "headwater delete-history h --confirm abc",
         "headwater import h f --fresh --service-kept",
+        "headwater import h f --settle-unknown --fresh",
         "headwater import h f --window 0",
         "headwater export h --resume",
         "headwater serve --root a --store memory:",

@@ -28,6 +28,9 @@
 //! The history keeps no more than that: the alternative, issue versions kept by
 //! the service, costs one stored object a line and for ever.
 //!
+//! A line whose outcome is unknown stays recorded as such until `--settle-unknown`
+//! finds that the data are as if it had been applied.
+//!
 //! # Order
 //!
 //! Lines that have the same key are accepted in the order of the input: a line
@@ -50,6 +53,7 @@ mod input;
 mod ledger;
 mod plan;
 mod run;
+mod settle;
 mod state;
 mod summary;
 
@@ -63,6 +67,7 @@ use headwater_daemon::signals::StopSignal;
 use self::input::Source;
 use self::plan::Plan;
 use self::run::{Run, RunOptions};
+use self::settle::Settling;
 use self::state::{StateFile, default_path};
 use self::summary::Summary;
 use crate::exit::Exit;
@@ -90,6 +95,12 @@ pub struct ImportArgs {
     /// in every run.
     #[arg(long, conflicts_with = "fresh")]
     pub service_kept: bool,
+    /// Send nothing. Compare the lines that are recorded as unknown with what
+    /// their keys hold now: a line is settled, and no longer listed, if its key
+    /// holds its value or that of a later line. The others are printed, with
+    /// what their keys hold. Nothing is written but the state file.
+    #[arg(long, conflicts_with_all = ["fresh", "service_kept"])]
+    pub settle_unknown: bool,
     /// Lines unanswered at a time, at most.
     #[arg(
         long,
@@ -142,6 +153,15 @@ pub(crate) async fn import(
     if args.history_id.as_ref().is_some_and(|it| *it != history.history_id) {
         let id = &history.history_id;
         return Err(Failed::new(Exit::NotFound, format!("history {} has id {id}", args.history)));
+    }
+    if args.settle_unknown {
+        let (Some(file), Some(recorded)) = (file, recorded) else {
+            return Err(Failed::usage("there is no state file that lists unknown lines")
+                .advise("name the state file of the import with --state"));
+        };
+        let plan = Plan::make(args, &identified, Some(recorded), &history)?;
+        let settling = Settling::new(client, plan, identified, file);
+        return Box::pin(settling.finish(stop.token().cancelled_owned(), output)).await;
     }
     let plan = Plan::make(args, &identified, recorded, &history)?;
     let mut summary = Summary::new(args, &history, file.as_ref());

@@ -387,6 +387,96 @@ fn the_writer_can_keep_what_tells_a_repeated_line() {
     assert_eq!(scene.operation_count(), 108);
 }
 
+/// Imports an input, and again when the receipts are gone: the record then lists
+/// every line as unknown.
+fn all_unknown(scene: &Scene, input: &str) {
+    assert_eq!(scene.import(&[input, "--service-kept"]).code, 0);
+    for value in ["1", "2", "3", "4"] {
+        scene.served.ask(&["put", "h", "other", value]);
+    }
+    fs::remove_file(format!("{input}.headwater-import.json")).unwrap();
+    assert_eq!(scene.import(&[input, "--service-kept"]).code, 4);
+}
+
+#[test]
+fn unknown_lines_are_settled_by_what_their_keys_hold() {
+    let scene = Scene::new(&["--writer-receipt-versions-max", "2"]);
+    let input = scene.input(5);
+    let settle = || scene.import(&[&input, "--settle-unknown"]);
+    assert_eq!(settle().code, 2, "nothing is recorded yet");
+    all_unknown(&scene, &input);
+    scene.served.ask(&["put", "h", "key-00000002", "elsewhere"]);
+    scene.served.ask(&["delete", "h", "key-00000004"]);
+    let before = scene.operation_count();
+
+    let settled = settle();
+
+    assert_eq!(settled.code, 4);
+    let [second, fourth, summary] = &settled.answers[..] else { panic!("{settled:?}") };
+    assert_eq!((&second["line"], &second["key"]), (&json!(2), &json!("key-00000002")));
+    assert_eq!(second["held"]["value"], "elsewhere");
+    assert_eq!((&fourth["line"], &fourth["held"]), (&json!(4), &Value::Null));
+    assert_eq!(summary["settledLines"], json!([1, 3, 5]));
+    assert_eq!(summary["unknownLines"], json!([2, 4]));
+    assert_eq!(state(&input).unwrap()["unknownLines"], json!([2, 4]));
+    assert_eq!(scene.import(&[&input]).code, 4);
+    assert_eq!(scene.operation_count(), before, "nothing was written");
+
+    // Once the data are as the lines say, nothing is left of it.
+    scene.served.ask(&["put", "h", "key-00000002", "vv2"]);
+    scene.served.ask(&["put", "h", "key-00000004", "vvvv4"]);
+    let settled = settle();
+    assert_eq!(settled.code, 0, "{}", settled.stderr);
+    assert_eq!(settled.only()["settledLines"], json!([2, 4]));
+    assert_eq!(scene.import(&[&input]).code, 0);
+}
+
+#[test]
+fn a_line_is_settled_by_a_later_one_of_its_key() {
+    let scene = Scene::new(&["--writer-receipt-versions-max", "2"]);
+    let values = [("a", "1"), ("b", "1"), ("a", "2"), ("b", "2"), ("a", "3")];
+    let line = |(key, value)| format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}\n");
+    let input = scene.file("in.ndjson", &values.map(line).concat());
+    all_unknown(&scene, &input);
+    // A line with an outcome follows those of `b`, whatever the key holds now.
+    edit(&input, |state| state["unknownLines"] = json!([1, 2, 3, 5]));
+    scene.served.ask(&["put", "h", "a", "2"]);
+    scene.served.ask(&["put", "h", "b", "elsewhere"]);
+
+    let settled = scene.import(&[&input, "--settle-unknown"]);
+
+    assert_eq!(settled.code, 4);
+    let [fifth, summary] = &settled.answers[..] else { panic!("{settled:?}") };
+    assert_eq!((&fifth["line"], &fifth["held"]["value"]), (&json!(5), &json!("2")));
+    assert_eq!(summary["settledLines"], json!([1, 2, 3]));
+}
+
+#[test]
+fn lines_that_the_next_run_sends_again_are_not_settled() {
+    let scene = Scene::new(&["--writer-receipt-versions-max", "2"]);
+    let input = scene.input(3);
+    all_unknown(&scene, &input);
+    edit(&input, |state| {
+        state["confirmedThroughLine"] = json!(0);
+        state["confirmedChain"] = json!("0".repeat(64));
+        state["complete"] = json!(false);
+    });
+
+    let settled = scene.import(&[&input, "--settle-unknown"]);
+
+    assert_eq!(settled.code, 4);
+    assert_eq!(settled.only()["unknownLines"], json!([1, 2, 3]));
+    assert_eq!(scene.import(&[&input]).code, 4);
+    assert_eq!(scene.import(&[&input, "--settle-unknown"]).code, 0);
+}
+
+/// Changes what an import has recorded.
+fn edit(input: &str, change: impl FnOnce(&mut Value)) {
+    let mut edited = state(input).unwrap();
+    change(&mut edited);
+    fs::write(format!("{input}.headwater-import.json"), edited.to_string()).unwrap();
+}
+
 #[test]
 fn no_server_stops_an_import_before_anything_is_sent() {
     let folder = tempfile::tempdir().unwrap();

@@ -72,6 +72,23 @@ impl Source {
         }
     }
 
+    /// It is not what it was when it was looked at.
+    pub(super) fn changed(&self) -> Failed {
+        Failed::usage(format!("{} was changed while it was read", self.name()))
+    }
+
+    /// It has fewer lines than an earlier run has settled.
+    pub(super) fn shorter(&self) -> Failed {
+        Failed::usage(format!("{} is shorter than in the earlier run", self.name()))
+    }
+
+    /// Its first lines are not those that an earlier run has settled.
+    pub(super) fn begins_otherwise(&self) -> Failed {
+        let name = self.name();
+        Failed::usage(format!("{name} does not begin as it did in the earlier run"))
+            .advise("name another state file with --state for another input")
+    }
+
     /// Reads a file once to know what it is.
     pub(super) async fn identify(&self) -> Result<Identified, Failed> {
         let Self::File(path) = self.clone() else {

@@ -233,9 +233,7 @@ impl Run {
             return if number < self.begun.line || mark == self.begun {
                 Ok(())
             } else {
-                let name = self.input.source.name();
-                Err(Failed::usage(format!("{name} does not begin as it did in the earlier run"))
-                    .advise("name another state file with --state for another input"))
+                Err(self.input.source.begins_otherwise())
             };
         }
         if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -255,12 +253,11 @@ impl Run {
     }
 
     fn check_end(&mut self, id: ImportId) -> Result<(), Failed> {
-        let name = self.input.source.name();
         if self.input.content.is_some_and(|it| it.id != id) {
-            return Err(Failed::usage(format!("{name} was changed while it was imported")));
+            return Err(self.input.source.changed());
         }
         if self.read.line < self.begun.line {
-            return Err(Failed::usage(format!("{name} is shorter than in the earlier run")));
+            return Err(self.input.source.shorter());
         }
         self.stop(Stopped::End);
         Ok(())

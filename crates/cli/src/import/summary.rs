@@ -111,8 +111,8 @@ impl Summary {
             let more = if self.unknown.len() > shown.len() { ", …" } else { "" };
             let (count, shown) = (self.unknown.len(), shown.join(", "));
             lines.push(format!(
-                "  {count} unknown: receipts that could tell are gone; look at the data of lines \
-                 {shown}{more}"
+                "  {count} unknown: receipts that could tell are gone; --settle-unknown looks at \
+                 the data of lines {shown}{more}"
             ));
         }
         if let Some(path) = self.state_path.as_ref().filter(|_| !self.is_complete) {
