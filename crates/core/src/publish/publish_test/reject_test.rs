@@ -28,6 +28,22 @@ fn stale_rejection() {
 }
 
 #[test]
+fn a_publication_proves_nothing_for_questions_that_came_before_its_answer() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("first", 1));
+    rig.run_but(writer, &[Kind::Publish]);
+    // Carried out; another writer is next; and the answer comes last.
+    rig.publish(writer, Fate::AnswerSlow);
+    rig.commit_elsewhere(&Op::new("a").put("k", "v"));
+    let ticket = rig.submit(writer, &Op::new("b").if_present("k").put("k", "w"));
+    rig.run(writer);
+
+    rig.receipt(ticket);
+    assert_eq!(rig.ids(), ["first", "a", "b"]);
+}
+
+#[test]
 fn predicted_rejection() {
     let mut rig = Rig::new();
     let writer = rig.writer();

@@ -27,10 +27,25 @@ use crate::version::StateVersion;
 /// Something that a publisher asked for and that is not done yet.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    Read { known: Option<Tag>, failures: u32 },
-    Facts { batch: BatchId, needs: Needs },
-    Stage { batch: BatchId, change: Option<StagedChange>, records: Vec<(Ticket, RequestRecord)> },
-    Publish { if_match: Tag, bytes: Bytes },
+    Read {
+        known: Option<Tag>,
+        failures: u32,
+    },
+    Facts {
+        batch: BatchId,
+        needs: Needs,
+    },
+    Stage {
+        batch: BatchId,
+        change: Option<StagedChange>,
+        records: Vec<(Ticket, RequestRecord)>,
+    },
+    Publish {
+        if_match: Tag,
+        bytes: Bytes,
+    },
+    /// A publication that the store is done with; its answer is on the way.
+    Reply(PublishReply),
 }
 
 impl Work {
@@ -40,6 +55,7 @@ impl Work {
             Self::Facts { .. } => Kind::Facts,
             Self::Stage { .. } => Kind::Stage,
             Self::Publish { .. } => Kind::Publish,
+            Self::Reply(_) => Kind::Reply,
         }
     }
 }
@@ -50,6 +66,7 @@ pub(super) enum Kind {
     Facts,
     Stage,
     Publish,
+    Reply,
 }
 
 /// What becomes of one head replacement.
@@ -57,6 +74,8 @@ pub(super) enum Kind {
 pub(super) enum Fate {
     /// Carried out and answered.
     Answered,
+    /// Carried out; the answer takes its time.
+    AnswerSlow,
     /// Carried out, the answer is lost.
     AnswerLost,
     /// Never carried out, and no answer.
@@ -234,6 +253,7 @@ impl Rig {
                 Effect::ReadHead { known, failures } => {
                     assert!(!is_under_way(Kind::Read), "one read at a time");
                     assert!(!is_under_way(Kind::Publish), "no read while publishing");
+                    assert!(!is_under_way(Kind::Reply), "no read while publishing");
                     writer.works.push_back(Work::Read { known, failures });
                 }
                 Effect::FindFacts { batch, needs, failures: _ } => {
@@ -250,6 +270,7 @@ impl Rig {
                 Effect::Publish { if_match, bytes } => {
                     assert!(!is_under_way(Kind::Read), "no publication while reading");
                     assert!(!is_under_way(Kind::Publish), "one publication at a time");
+                    assert!(!is_under_way(Kind::Reply), "one publication at a time");
                     writer.works.push_back(Work::Publish { if_match, bytes });
                 }
                 Effect::Advanced { observed, batches } => {
@@ -318,6 +339,7 @@ impl Rig {
             Work::Publish { if_match, bytes } => {
                 self.replace(writer, &if_match, &bytes, Fate::Answered);
             }
+            Work::Reply(reply) => self.on(writer, Event::Published(reply)),
         }
     }
 
@@ -375,10 +397,11 @@ impl Rig {
 
     fn replace(&mut self, writer: usize, if_match: &Tag, bytes: &Bytes, fate: Fate) {
         let reply = match fate {
-            Fate::Answered => match self.bucket.replace(if_match, bytes) {
-                Some(tag) => PublishReply::Replaced { tag },
-                None => PublishReply::Mismatch,
-            },
+            Fate::Answered => self.try_replace(if_match, bytes),
+            Fate::AnswerSlow => {
+                let reply = self.try_replace(if_match, bytes);
+                return self.writers[writer].works.push_back(Work::Reply(reply));
+            }
             Fate::AnswerLost => {
                 self.bucket.replace(if_match, bytes);
                 PublishReply::NoAnswer
@@ -390,6 +413,13 @@ impl Rig {
             }
         };
         self.on(writer, Event::Published(reply));
+    }
+
+    fn try_replace(&mut self, if_match: &Tag, bytes: &Bytes) -> PublishReply {
+        match self.bucket.replace(if_match, bytes) {
+            Some(tag) => PublishReply::Replaced { tag },
+            None => PublishReply::Mismatch,
+        }
     }
 
     /// Decides what becomes of the publication that is in flight.
@@ -412,7 +442,7 @@ impl Rig {
             Work::Read { .. } => Event::HeadRead(ReadOutcome::Failed(trouble)),
             Work::Facts { batch, .. } => Event::FactsFailed { batch, trouble },
             Work::Stage { batch, .. } => Event::StageFailed { batch, trouble },
-            Work::Publish { .. } => panic!("a publication has a fate"),
+            Work::Publish { .. } | Work::Reply(_) => panic!("a publication has a fate"),
         };
         self.on(writer, event);
     }

@@ -255,12 +255,12 @@ impl Soak {
         let at = self.dice.below(count);
         let kind = self.rig.writers[writer].works[at].kind();
         if kind == Kind::Publish {
-            let fates = [Fate::Answered, Fate::AnswerLost, Fate::RequestLost, Fate::Late];
+            let fates = [Fate::AnswerSlow, Fate::AnswerLost, Fate::RequestLost, Fate::Late];
             let fate = if self.dice.once_in(2) { self.dice.pick(&fates) } else { Fate::Answered };
             return self.rig.publish(writer, fate);
         }
         let work = self.rig.writers[writer].works.remove(at).unwrap();
-        if !self.dice.once_in(5) {
+        if kind == Kind::Reply || !self.dice.once_in(5) {
             return self.rig.carry_out(writer, work);
         }
         let trouble = Trouble::Unavailable;
@@ -274,7 +274,7 @@ impl Soak {
                 self.rig.stage(change.as_ref(), &records[..count]);
                 Event::StageFailed { batch, trouble }
             }
-            Work::Publish { .. } => unreachable!(),
+            Work::Publish { .. } | Work::Reply(_) => unreachable!(),
         };
         self.rig.on(writer, event);
     }
