@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn an_import_cut_by_sigkill_applies_each_line_once_on_the_own_endpoint() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_cut_by_sigkill_applies_each_line_once_on_a_real_server() {
     let Ok(endpoint) = std::env::var("HEADWATER_TEST_S3_ENDPOINT") else {
-        println!("left out: HEADWATER_TEST_S3_ENDPOINT names no server");
+        say("left out: HEADWATER_TEST_S3_ENDPOINT names no server");
         return;
     };
     let name = std::env::var("HEADWATER_TEST_S3_BUCKET");
@@ -111,6 +111,12 @@ fn run(bucket: &Bucket) {
     assert_eq!(operation_count(&again), source.len() as u64, "a third import applied lines again");
 }
 
+/// Says what was tried, also where the test passes: the test runner keeps what
+/// `println` prints.
+fn say(what: &str) {
+    writeln!(std::io::stderr(), "real_input: {what}").unwrap();
+}
+
 fn operation_count(head: &Value) -> u64 {
     let head = head.get("head").unwrap_or(head);
     head["operationCount"].as_u64().unwrap_or_else(|| panic!("no operationCount in {head}"))
@@ -128,10 +134,12 @@ fn data_set() -> BTreeMap<String, String> {
         })
         .collect();
     if ENTRIES_MIN <= paragraphs.len() {
-        println!("Debian's package index: {} packages", paragraphs.len());
+        say(&format!("Debian's package index: {} packages", paragraphs.len()));
         return paragraphs;
     }
-    println!("no package index on this machine: a made-up one");
+    say(&format!(
+        "the data are MADE UP, {ENTRIES_MIN} entries: `apt-cache dumpavail` has no index"
+    ));
     (0..ENTRIES_MIN)
         .map(|n| {
             let name = format!("package-{n:06}");

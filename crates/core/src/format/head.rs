@@ -87,6 +87,10 @@ struct StoredHead {
     // refused below, since serving it could break what they promise.
     archive: Option<serde_json::Value>,
     pins: Vec<serde_json::Value>,
+    // Over all that stands before it, which includes numbers that nothing else
+    // would show to be altered.
+    #[serde(skip_serializing)]
+    checksum: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -171,8 +175,17 @@ pub fn encode(head: &Head) -> Vec<u8> {
         sweep_from: head.sweep_from.get(),
         archive: None,
         pins: Vec::new(),
+        checksum: String::new(),
     };
-    serde_json::to_vec(&stored).expect("strings and integers always encode")
+    seal(serde_json::to_vec(&stored).expect("strings and integers always encode"))
+}
+
+/// Puts the checksum at the end of an object that lacks it.
+fn seal(mut json: Vec<u8>) -> Vec<u8> {
+    let checksum = put_hash(&ContentHash::of(&json).to_hex());
+    json.pop();
+    json.extend_from_slice(format!(r#","checksum":"{checksum}"}}"#).as_bytes());
+    json
 }
 
 /// Reads a head, and checks everything that a later step relies on.
@@ -227,11 +240,10 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
         sweep_from: Revision::new(stored.sweep_from),
     };
     head.check()?;
-    // A head has no hash of its own. What was not written by an encoder was
-    // altered, even where it can be read: one bit turns the last digit of a
-    // number into a space.
+    // What was not written by an encoder was altered, even where it can be
+    // read: one bit turns a digit into another, or the last one into a space.
     if encode(&head) != bytes {
-        let error = serde_json::Error::custom("not as an encoder writes it");
+        let error = serde_json::Error::custom("altered: not the bytes that its checksum is over");
         return Err(HeadDecodeError::Malformed(error));
     }
     Ok(head)

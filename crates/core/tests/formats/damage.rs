@@ -1,6 +1,6 @@
 //! Damaged objects, and objects of newer builds. In the system each object's
-//! hash is verified first; a decoder must be safe all the same, since a head
-//! has none and a writer may be hostile.
+//! hash is verified first; a decoder must be safe all the same, since nothing
+//! names the hash of a head, and a writer may be hostile.
 
 use bytes::Bytes;
 use headwater_core::format;
@@ -48,6 +48,20 @@ fn a_flipped_bit_is_refused_or_read_as_what_it_says() {
                 damaged[at] ^= 1 << bit;
                 check(kind, damaged, &format!("bit {bit} of byte {at}"));
             }
+        }
+    }
+}
+
+#[test]
+fn no_flipped_bit_of_a_head_goes_unnoticed() {
+    let kind = KINDS.iter().find(|it| it.file == "head.json").unwrap();
+    let whole = (kind.encode_sample)();
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << bit;
+            let result = (kind.again)(damaged.into());
+            assert!(result.is_err(), "bit {bit} of byte {at} is taken for another head");
         }
     }
 }

@@ -217,11 +217,8 @@ async fn a_damaged_head_is_refused() {
     }
 }
 
-/// A head carries no hash of itself, so a bit may turn one valid head into
-/// another. None of them makes the writer lose or repeat an operation, but for
-/// bits of an id of the history or of a number that only counts.
 #[tokio::test(start_paused = true)]
-async fn no_altered_bit_of_a_head_loses_or_repeats_an_operation() {
+async fn no_altered_bit_of_a_head_goes_unnoticed() {
     let world = world_with(WriterConfig::default(), 2).await;
     let whole = world.store.get("h/head.json").await.unwrap();
     for at in 0..whole.len() {
@@ -234,19 +231,10 @@ async fn no_altered_bit_of_a_head_loses_or_repeats_an_operation() {
         let answer = world.host().submit_rpc(again).await;
 
         let altered = String::from_utf8_lossy(&bytes[at.saturating_sub(20)..=at]).into_owned();
-        match answer {
-            Err(status) => {
-                let reason = rpc::reason(&status);
-                let refusals = [reason::STORED_DATA_BAD, reason::FORMAT_TOO_NEW];
-                assert!(refusals.contains(&&*reason), "{altered}: {status:?}");
-            }
-            Ok(response) => {
-                let Some(v1::submit_response::Outcome::Accepted(it)) = response.outcome else {
-                    panic!("{altered}: {:?}", response.outcome)
-                };
-                assert_eq!((it.state_version, it.from_receipt), (1, true), "{altered}");
-            }
-        }
+        let Err(status) = answer else { panic!("{altered}: {answer:?}") };
+        let reason = rpc::reason(&status);
+        let refusals = [reason::STORED_DATA_BAD, reason::FORMAT_TOO_NEW];
+        assert!(refusals.contains(&&*reason), "{altered}: {status:?}");
     }
 }
 
