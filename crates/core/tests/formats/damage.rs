@@ -5,8 +5,9 @@
 use bytes::Bytes;
 use headwater_core::format;
 use headwater_core::format::chunk::{self, Codec, Envelope};
+use headwater_core::format::snapshot::SnapshotIndex;
 
-use super::{KINDS, Kind, Refusal};
+use super::{KINDS, Kind, Refusal, samples};
 
 /// Either refused, or read as what the very same bytes say.
 fn check(kind: &Kind, damaged: Vec<u8>, how: &str) {
@@ -46,6 +47,9 @@ fn a_flipped_bit_is_refused_or_read_as_what_it_says() {
             for bit in 0..8 {
                 let mut damaged = whole.clone();
                 damaged[at] ^= 1 << bit;
+                // A head is what everything else is verified by: it verifies itself.
+                let is_head = kind.file == "head.json";
+                assert!(!is_head || (kind.again)(damaged.clone().into()).is_err(), "{bit} of {at}");
                 check(kind, damaged, &format!("bit {bit} of byte {at}"));
             }
         }
@@ -84,7 +88,7 @@ fn huge_numbers_are_refused_or_read_as_what_they_say() {
 
 #[test]
 fn numbers_at_their_end_in_a_head_are_no_panic() {
-    let head = String::from_utf8(format::head::encode(&super::samples::head())).unwrap();
+    let head = String::from_utf8(format::head::encode(&samples::head())).unwrap();
     for number in ["0", "1", "18446744073709551615", "18446744073709551616", "-1", "1e3", "null"] {
         for (at, field) in head.match_indices("\":").map(|it| (it.0 + 2, &head[..it.0])) {
             let len = head[at..].find(|it: char| !it.is_ascii_digit()).unwrap();
@@ -155,7 +159,7 @@ fn a_field_that_is_not_understood_is_refused() {
 
 #[test]
 fn a_head_with_what_this_build_does_not_keep_is_refused() {
-    let text = String::from_utf8(format::head::encode(&super::samples::head())).unwrap();
+    let text = String::from_utf8(format::head::encode(&samples::head())).unwrap();
     for (before, after) in [
         ("\"archive\":null", "\"archive\":{}"),
         ("\"pins\":[]", "\"pins\":[{\"version\":1}]"),
@@ -169,7 +173,7 @@ fn a_head_with_what_this_build_does_not_keep_is_refused() {
 
 #[test]
 fn a_change_in_a_head_has_one_body() {
-    let text = String::from_utf8(format::head::encode(&super::samples::head())).unwrap();
+    let text = String::from_utf8(format::head::encode(&samples::head())).unwrap();
     let at = text.find("\"inline\":").unwrap();
     let key = "\"key\":\"changes/00000000000000000055-c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1\",";
     let both = [&text[..at], key, &text[at..]].concat();
@@ -180,7 +184,7 @@ fn a_change_in_a_head_has_one_body() {
 
 #[test]
 fn a_record_names_the_request_that_it_holds() {
-    let record = super::samples::record();
+    let record = samples::record();
     let other = headwater_core::operation::RequestRecord {
         request_hash: headwater_core::hash::RequestHash::from_bytes([1; 32]),
         ..record
@@ -199,4 +203,55 @@ fn an_envelope_says_how_long_its_block_is_within_a_limit() {
     assert!(envelope(chunk::BLOCK_BYTES_MAX + 1).is_err());
     let plain = chunk::encode_envelope(Codec::Plain, 4, b"block");
     assert!(chunk::decode_envelope(&plain.into()).is_err());
+}
+
+#[test]
+fn entries_out_of_order_are_refused() {
+    let entries = samples::entries();
+    let swapped = |i: usize, j: usize| {
+        let mut entries = entries.clone();
+        entries.swap(i, j);
+        entries
+    };
+    let twice = [entries.clone(), vec![entries[3].clone()]].concat();
+    for wrong in [swapped(0, 1), swapped(2, 3), twice] {
+        assert!(chunk::decode_block(chunk::encode_block(&wrong).into()).is_err());
+    }
+
+    let page = samples::receipts();
+    let twice = [page.clone(), vec![page[2].clone()]].concat();
+    let reversed = page.into_iter().rev().collect();
+    for wrong in [twice, reversed] {
+        assert!(format::receipts::decode(format::receipts::encode(&wrong).into()).is_err());
+    }
+}
+
+#[test]
+fn chunks_that_contradict_their_index_are_refused() {
+    let breaks: [fn(&mut SnapshotIndex); 6] = [
+        |it| it.chunks.swap(0, 1),
+        |it| it.chunks[1].first = samples::key("kilo"),
+        |it| it.chunks[0].last = samples::key("A"),
+        |it| it.chunks[1].count = 0,
+        |it| it.chunks[0].newest = it.version.next(),
+        |it| it.chunks.push(it.chunks[2].clone()),
+    ];
+    for (change, number) in breaks.into_iter().zip(0..) {
+        let mut index = samples::snapshot();
+        change(&mut index);
+        let bytes = format::snapshot::encode(&index);
+        assert!(format::snapshot::decode(bytes.into()).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn a_segment_verifies_each_of_its_entries() {
+    let mut segment = samples::segment();
+    segment.entries.swap(0, 1);
+    let (a, b) = (segment.entries[0].0, segment.entries[1].0);
+    let whole = format::segment::encode(&segment);
+    assert!(format::segment::decode(whole.into()).is_ok(), "in this order they are right");
+    segment.entries[0].0 = b;
+    segment.entries[1].0 = a;
+    assert!(format::segment::decode(format::segment::encode(&segment).into()).is_err());
 }
