@@ -111,10 +111,10 @@ fn run(bucket: &Bucket) {
     assert_eq!(operation_count(&again), source.len() as u64, "a third import applied lines again");
 }
 
-/// Says what was tried, also where the test passes: the test runner keeps what
-/// `println` prints.
+/// Says what was tried, also where the test passes: what `eprintln` prints is
+/// kept by the test runner.
 fn say(what: &str) {
-    writeln!(std::io::stderr(), "real_input: {what}").unwrap();
+    std::io::stderr().write_all(format!("real_input: {what}\n").as_bytes()).unwrap();
 }
 
 fn operation_count(head: &Value) -> u64 {
