@@ -303,8 +303,11 @@ impl Batch<'_> {
         }
         // An issue version ahead of the history proves nothing once the window
         // passes it: the operation could be accepted now, at a version below
-        // it, and be looked for above it later.
-        if self.basis.state_version() < operation.issue.issued_from() {
+        // it, and be looked for above it later. And nothing has changed since a
+        // version that is still to come: the caller has seen another history.
+        let named = operation.request.newest_version_named();
+        if self.basis.state_version() < operation.issue.issued_from().max(named.unwrap_or_default())
+        {
             return Verdict::IssuedAhead { state_version: self.basis.state_version() };
         }
         let earliest = operation.issue.earliest();

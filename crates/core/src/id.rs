@@ -27,6 +27,12 @@ pub enum HistoryNameError {
         /// Length of the rejected string, in bytes.
         len_bytes: usize,
     },
+    /// A part is longer than [`HistoryName::PART_LEN_BYTES_MAX`].
+    #[error("a part of a history name is {len_bytes} bytes, the limit is {max}", max = HistoryName::PART_LEN_BYTES_MAX)]
+    PartTooLong {
+        /// Length of the part, in bytes.
+        len_bytes: usize,
+    },
     /// A part between two `/` is empty, or the name begins or ends with `/`.
     #[error("a history name has an empty part: check for a leading, trailing or doubled `/`")]
     EmptyPart,
@@ -55,6 +61,17 @@ impl HistoryName {
     /// a root prefix and the longest object name (110 bytes).
     pub const LEN_BYTES_MAX: usize = 256;
 
+    /// Longest part between two `/`, in bytes: what file systems take as a name.
+    pub const PART_LEN_BYTES_MAX: usize = 255;
+
+    /// Whether a name may begin with `prefix`.
+    pub fn may_begin_with(prefix: &str) -> bool {
+        // The shortest way on: a character, which also ends a part that could
+        // not stand alone.
+        prefix.len() < Self::LEN_BYTES_MAX && Self::parse(&alloc::format!("{prefix}x")).is_ok()
+            || Self::parse(prefix).is_ok()
+    }
+
     /// Checks `text` and takes it as a name.
     ///
     /// # Errors
@@ -74,6 +91,9 @@ impl HistoryName {
         for part in text.split('/') {
             match part {
                 "" => return Err(HistoryNameError::EmptyPart),
+                part if Self::PART_LEN_BYTES_MAX < part.len() => {
+                    return Err(HistoryNameError::PartTooLong { len_bytes: part.len() });
+                }
                 "." | ".." => return Err(HistoryNameError::DotPart { part: part.into() }),
                 // Names nest ("a" and "a/b" are two histories), so a part that
                 // is also a folder or file of the layout would let one history

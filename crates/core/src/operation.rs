@@ -312,6 +312,20 @@ impl Request {
         &self.mutations
     }
 
+    /// The newest version that a precondition names.
+    pub fn newest_version_named(&self) -> Option<StateVersion> {
+        let named = self.preconditions.iter().filter_map(|it| match it {
+            Precondition::KeyAtVersion(_, version)
+            | Precondition::KeyUnchangedSince(_, version)
+            | Precondition::RangeUnchangedSince(_, version) => Some(*version),
+            Precondition::KeyExists(_)
+            | Precondition::KeyAbsent(_)
+            | Precondition::ValueEquals(..)
+            | Precondition::ValueHashEquals(..) => None,
+        });
+        named.max()
+    }
+
     /// Hashes the canonical bytes.
     pub fn hash(&self) -> RequestHash {
         let hash = blake3::hash(&format::request::encode(self));

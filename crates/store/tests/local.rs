@@ -118,3 +118,29 @@ async fn a_file_whose_name_is_no_key_is_passed_over() {
 
     assert_eq!(listed.len(), 1);
 }
+
+#[tokio::test]
+async fn a_root_that_was_removed_is_not_an_empty_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    let store = open(&root);
+    assert!(matches!(store.get("h/x").await, Err(ReadError::Missing { .. })), "not there yet");
+    store.put("h/x", "1".into()).await.unwrap();
+    store.get("h/x").await.unwrap();
+
+    // As when its volume is no longer mounted: gone, or an empty folder.
+    fs::rename(&root, folder.path().join("away")).unwrap();
+    for _ in 0..2 {
+        let read = store.get("h/x").await.unwrap_err();
+        assert!(matches!(read, ReadError::Unavailable { .. }), "{read:?}");
+        let head = store.read_head("h/head.json", None).await.unwrap_err();
+        assert!(matches!(head, ReadError::Unavailable { .. }), "{head:?}");
+        store.list_folder("").await.unwrap_err();
+        store.put("h/y", "2".into()).await.unwrap_err();
+        fs::create_dir_all(&root).unwrap();
+    }
+
+    fs::remove_dir(&root).unwrap();
+    fs::rename(folder.path().join("away"), &root).unwrap();
+    assert_eq!(store.get("h/x").await.unwrap(), "1");
+}

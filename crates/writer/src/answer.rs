@@ -21,19 +21,20 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct About<'a> {
     pub(crate) history: &'a HistoryName,
     pub(crate) operation_id: &'a str,
-    /// The version that the caller sent.
-    pub(crate) issued_from: u64,
+    /// The newest version that the caller named.
+    pub(crate) newest_named: u64,
 }
 
 impl<'a> About<'a> {
     /// A question about no operation.
     pub(crate) fn history(history: &'a HistoryName) -> Self {
-        Self { history, operation_id: "", issued_from: 0 }
+        Self { history, operation_id: "", newest_named: 0 }
     }
 
     pub(crate) fn operation(history: &'a HistoryName, operation: &'a Operation) -> Self {
-        let issued_from = operation.issue.issued_from().get();
-        Self { history, operation_id: operation.id.as_str(), issued_from }
+        let named = operation.request.newest_version_named().unwrap_or_default();
+        let newest_named = operation.issue.issued_from().max(named).get();
+        Self { history, operation_id: operation.id.as_str(), newest_named }
     }
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn failed(about: About<'_>, error: SubmitError) -> Status {
         SubmitError::IdReused => status::operation_id_reused(about.operation_id),
         // The version is another history's, or one that a replica never served.
         SubmitError::IssuedAhead { state_version } => {
-            status::version_ahead(about.issued_from, 0, state_version.get())
+            status::version_ahead(about.newest_named, 0, state_version.get())
         }
         SubmitError::HistoryMissing => status::history_missing(name, "create it first"),
         SubmitError::OtherHistory { found } => {

@@ -129,10 +129,13 @@ impl HistoryService for HistoryRpc {
         let mut checks = Checks::default();
         let page_size = match request.page_size as usize {
             0 => PAGE_DEFAULT,
-            size => size.min(PAGE_MAX),
+            size => size,
         };
-        if HistoryName::LEN_BYTES_MAX < request.name_prefix.len() {
-            checks.refuse("name_prefix", "longer than any name");
+        if PAGE_MAX < page_size {
+            checks.refuse("page_size", format!("{page_size} is over the limit of {PAGE_MAX}"));
+        }
+        if !request.name_prefix.is_empty() && !HistoryName::may_begin_with(&request.name_prefix) {
+            checks.refuse("name_prefix", "no history's name begins like this");
         }
         // The token is the last name given, so any token of the same prefix
         // begins with it and is a name.

@@ -39,8 +39,8 @@ impl WriteRpc {
         deadline: Instant,
     ) -> Result<v1::GetOperationResponse, Status> {
         let (history, id) = (inquiry.history.clone(), inquiry.id.clone());
-        let issued_from = inquiry.issued_from.map_or(0, StateVersion::get);
-        let about = About { history: &history, operation_id: id.as_str(), issued_from };
+        let newest_named = inquiry.issued_from.map_or(0, StateVersion::get);
+        let about = About { history: &history, operation_id: id.as_str(), newest_named };
         let failed = |error| answer::failed(about, error);
         let head = self.live_head(&history).await.map_err(failed)?;
         if let Some(wanted) = inquiry.history_id

@@ -274,10 +274,9 @@ fn receipts_come_before_coverage_before_the_epoch_before_the_state() {
 
 #[test]
 fn each_operation_sees_those_before_it_in_the_batch() {
-    let seen = |at: &str| vec![Precondition::KeyAtVersion(key(at), version(11))];
     let asks = [
-        operation("a", vec![], put("present")),
-        operation("b", seen("present"), put("x")),
+        operation("a", vec![], vec![Mutation::Put(key("present"), "new".into())]),
+        operation("b", vec![Precondition::ValueEquals(key("present"), "new".into())], put("x")),
         operation("c", vec![Precondition::KeyAbsent(key("present"))], put("never")),
         operation("d", vec![Precondition::KeyAbsent(key("never"))], put("y")),
         operation("e", vec![], vec![Mutation::DeleteRange(range("p", "q"))]),
@@ -425,4 +424,25 @@ fn needs_are_the_keys_that_matter_and_the_oldest_version_of_each_range() {
 fn a_missing_fact_is_a_bug_and_not_an_absent_key() {
     let asks = [Ask::Submit(operation("a", vec![Precondition::KeyAbsent(key("x"))], put("x")))];
     decide(&head(), &Facts::default(), &asks);
+}
+
+#[test]
+fn a_precondition_on_a_version_that_is_still_to_come_is_no_vacuous_truth() {
+    let range = range("p", "q");
+    let named = |version: StateVersion| {
+        [
+            Precondition::KeyUnchangedSince(key("present"), version),
+            Precondition::RangeUnchangedSince(range.clone(), version),
+            Precondition::KeyAtVersion(key("present"), version),
+        ]
+    };
+    for precondition in named(version(11)) {
+        let verdict = one(&head(), operation("a", vec![precondition.clone()], put("x")));
+        let ahead = Verdict::IssuedAhead { state_version: version(10) };
+        assert_eq!(verdict, ahead, "{precondition:?}");
+    }
+    for precondition in &named(version(10))[..2] {
+        let verdict = one(&head(), operation("a", vec![precondition.clone()], put("x")));
+        assert!(matches!(verdict, Verdict::Accepted(_)), "{precondition:?}: {verdict:?}");
+    }
 }

@@ -6,20 +6,36 @@ use super::*;
 
 #[test]
 fn names_that_are_right() {
-    let long = "x".repeat(HistoryName::LEN_BYTES_MAX);
-    for text in ["a", "datasets/events", "A-b_c.d/0", "...", "a/.b", "changes.old", &long] {
+    let long = "x".repeat(HistoryName::PART_LEN_BYTES_MAX);
+    let longest = ["x".repeat(100), "y".repeat(155)].join("/");
+    assert_eq!(longest.len(), HistoryName::LEN_BYTES_MAX);
+    for text in ["a", "datasets/events", "A-b_c.d/0", "...", "a/.b", "changes.old", &long, &longest]
+    {
         assert_eq!(HistoryName::parse(text).map(|it| it.to_string()), Ok(text.to_string()));
     }
 }
 
 #[test]
+fn a_prefix_is_the_beginning_of_a_name() {
+    for prefix in ["a", "a/", "a/b", "a/.", "a/..", "changes", "a/data", "x-"] {
+        assert!(HistoryName::may_begin_with(prefix), "{prefix:?}");
+    }
+    for prefix in ["/", "../", "./", "a//", "a b", "changes/", "a/data/"] {
+        assert!(!HistoryName::may_begin_with(prefix), "{prefix:?}");
+    }
+}
+
+#[test]
 fn each_rule_of_a_name_is_checked() {
-    use HistoryNameError::{BadCharacter, DotPart, Empty, EmptyPart, Reserved, TooLong};
+    use HistoryNameError::{
+        BadCharacter, DotPart, Empty, EmptyPart, PartTooLong, Reserved, TooLong,
+    };
     let long = "x".repeat(HistoryName::LEN_BYTES_MAX + 1);
     let part = String::from;
     let cases = [
         ("", Empty),
         (&long, TooLong { len_bytes: 257 }),
+        (&long[..256], PartTooLong { len_bytes: 256 }),
         ("/a", EmptyPart),
         ("a/", EmptyPart),
         ("a//b", EmptyPart),

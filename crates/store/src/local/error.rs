@@ -18,6 +18,13 @@ pub enum LocalError {
         /// The path.
         path: PathBuf,
     },
+    /// The folder that the store was in was removed, or its volume is not mounted
+    /// any more.
+    #[error("{} is not the folder that it was: is its volume mounted?", path.display())]
+    RootGone {
+        /// The root of the store.
+        path: PathBuf,
+    },
     /// A call of the system failed. [`io::ErrorKind`] tells a full disk from
     /// missing permissions.
     #[error("cannot {doing} {}", path.display())]
@@ -40,6 +47,10 @@ pub(super) enum CallError {
         doing: &'static str,
         path: PathBuf,
         source: io::Error,
+    },
+    /// The folder that the store is in was removed, or is another one now.
+    RootGone {
+        root: PathBuf,
     },
     /// The file system cannot hold both of two keys.
     ObjectAndFolder,
@@ -75,13 +86,14 @@ impl CallError {
                     | io::ErrorKind::InvalidFilename
             ),
             Self::ObjectAndFolder => true,
-            Self::Raced | Self::Stopped(_) => false,
+            Self::RootGone { .. } | Self::Raced | Self::Stopped(_) => false,
         }
     }
 
     fn into_cause(self) -> crate::Cause {
         match self {
             Self::Io { doing, path, source } => Box::new(LocalError::Io { doing, path, source }),
+            Self::RootGone { root: path } => Box::new(LocalError::RootGone { path }),
             Self::ObjectAndFolder => Box::new(KeyError::ObjectAndFolder),
             Self::Raced => Box::new(Raced),
             Self::Stopped(error) => Box::new(error),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use headwater_core::id::Tag;
@@ -26,11 +26,44 @@ pub(super) struct Files {
     staging: Mutex<Option<Arc<Staging>>>,
     /// Folders whose own names were synced. Nothing removes folders.
     known_folders: Mutex<BTreeSet<PathBuf>>,
+    /// Which folder the root was when it was first there.
+    identity: OnceLock<Identity>,
 }
+
+/// Tells a folder from another one that took its path.
+#[cfg(unix)]
+type Identity = (u64, u64);
+#[cfg(not(unix))]
+type Identity = ();
 
 impl Files {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, staging: Mutex::default(), known_folders: Mutex::default() }
+        Self {
+            root,
+            staging: Mutex::default(),
+            known_folders: Mutex::default(),
+            identity: OnceLock::new(),
+        }
+    }
+
+    /// Whether the root is still the folder that it was. One that was removed,
+    /// or whose volume is no longer mounted, has lost nothing as far as anybody
+    /// knows: it must not read as a store without histories.
+    pub(super) fn check_root(&self) -> Result<(), CallError> {
+        let found = match fs::metadata(&self.root) {
+            Ok(metadata) => Some(identity_of(&metadata)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(CallError::io("look at", &self.root)(error)),
+        };
+        let Some(found) = found else {
+            // Before the first write there may be none.
+            return if self.identity.get().is_some() { Err(self.root_gone()) } else { Ok(()) };
+        };
+        if *self.identity.get_or_init(|| found) == found { Ok(()) } else { Err(self.root_gone()) }
+    }
+
+    fn root_gone(&self) -> CallError {
+        CallError::RootGone { root: self.root.clone() }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -294,3 +327,12 @@ mod tests {
         assert_eq!(head, [root.path().join("h")]);
     }
 }
+
+#[cfg(unix)]
+fn identity_of(metadata: &fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt as _;
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn identity_of(_: &fs::Metadata) -> Identity {}

@@ -70,7 +70,7 @@ impl LocalDir {
         call: impl FnOnce(&Files) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
         let files = Arc::clone(&self.0);
-        task::spawn_blocking(move || call(&files))
+        task::spawn_blocking(move || files.check_root().and_then(|()| call(&files)))
             .await
             .unwrap_or_else(|error| Err(CallError::Stopped(error)))
     }

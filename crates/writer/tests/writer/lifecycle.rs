@@ -169,6 +169,10 @@ async fn names_nest_and_are_listed_in_order_by_pages() {
     for name in names {
         assert_eq!(look::state(&world.store, &crate::fixture::name(name)).await["k"].0, name);
     }
+    for prefix in ["../", "/", "a//", "a b", "changes/"] {
+        assert_eq!(rpc::fields(&list(prefix, 0, "").await.unwrap_err()), ["name_prefix"]);
+    }
+    assert_eq!(rpc::fields(&list("", 1_001, "").await.unwrap_err()), ["page_size"]);
 }
 
 #[tokio::test(start_paused = true)]
