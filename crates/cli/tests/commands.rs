@@ -107,6 +107,7 @@ fn a_transaction_is_all_or_nothing() {
 fn preconditions_of_one_key_are_options() {
     let (_root, served) = served();
     served.ask(&["put", "h", "k", "1"]);
+    served.ask(&["put", "h", "past", "1"]);
     let code = |options: &[&str]| served.run(&[&["put", "h", "k", "1"], options].concat()).code;
 
     assert_eq!(code(&["--if-absent"]), 3);
@@ -114,7 +115,9 @@ fn preconditions_of_one_key_are_options() {
     assert_eq!(code(&["--if-value", "2"]), 3);
     assert_eq!(code(&["--if-exists", "--if-version", "1", "--if-value", "1"]), 0);
     assert_eq!(code(&["--if-unchanged-since", "1"]), 3);
-    assert_eq!(code(&["--if-unchanged-since", "2"]), 0);
+    assert_eq!(code(&["--if-unchanged-since", "3"]), 0);
+    // A version to come is of another history.
+    assert_eq!(code(&["--if-version", "9"]), 2);
     assert_eq!(served.run(&["delete", "h", "other", "--if-exists"]).code, 3);
 }
 
