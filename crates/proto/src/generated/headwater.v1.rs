@@ -857,7 +857,8 @@ pub struct SubmitRequest {
     /// history's is another. Ignored by histories that are not exclusive.
     #[prost(uint64, tag = "5")]
     pub writer_epoch: u64,
-    /// All must hold for the operation to be accepted. At most 1,024.
+    /// All must hold for the operation to be accepted. At most 1,024. One that
+    /// names a version above the history's own is refused (VERSION_AHEAD).
     #[prost(message, repeated, tag = "6")]
     pub preconditions: ::prost::alloc::vec::Vec<Precondition>,
     /// Applied in order, all or none. At least one, at most 1,024; keys and values
