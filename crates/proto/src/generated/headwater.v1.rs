@@ -119,8 +119,9 @@ pub struct CreateHistoryRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// The id that the history is to have, 32 lower-case hex digits, drawn at
-    /// random by the caller. Makes the call safe to repeat. Empty: the server
-    /// draws one.
+    /// random by the caller. Makes the call safe to repeat. The id of a deleted
+    /// history of this name is refused (FIELD_INVALID). Empty: the server draws
+    /// one.
     #[prost(string, tag = "2")]
     pub history_id: ::prost::alloc::string::String,
     /// See History.exclusive. Fixed at creation.
@@ -150,7 +151,8 @@ pub struct ListHistoriesRequest {
     /// Only histories whose names begin with this. Empty: all.
     #[prost(string, tag = "1")]
     pub name_prefix: ::prost::alloc::string::String,
-    /// At most this many; 0 means 100, the maximum is 1,000.
+    /// At most this many; 0 means 100, the maximum is 1,000. More is refused
+    /// (FIELD_INVALID).
     #[prost(uint32, tag = "2")]
     pub page_size: u32,
     /// From an earlier answer to the same prefix. Empty: from the start.
@@ -290,6 +292,7 @@ pub mod history_service_client {
         }
         /// Creates a history. HISTORY_EXISTS when there is one of this name, unless it
         /// has the id that the request names: then the call is a retry and succeeds.
+        /// The id of a history that was deleted is never used again: FIELD_INVALID.
         pub async fn create_history(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateHistoryRequest>,
@@ -367,8 +370,10 @@ pub mod history_service_client {
             self.inner.unary(req, path, codec).await
         }
         /// Deletes a history with everything in it: first the head is replaced by one
-        /// that says so, which ends every writer and reader, then the objects go, the
-        /// head last. A call that was cut off is completed by calling again.
+        /// that says so, which ends every writer and reader, then the objects go. The
+        /// head stays, cleared, and a new history of the name takes it over: an old
+        /// writer that wakes up finds that it is not the one it knew. A call that was
+        /// cut off is completed by calling again.
         pub async fn delete_history(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteHistoryRequest>,
@@ -440,6 +445,7 @@ pub mod history_service_server {
     pub trait HistoryService: std::marker::Send + std::marker::Sync + 'static {
         /// Creates a history. HISTORY_EXISTS when there is one of this name, unless it
         /// has the id that the request names: then the call is a retry and succeeds.
+        /// The id of a history that was deleted is never used again: FIELD_INVALID.
         async fn create_history(
             &self,
             request: tonic::Request<super::CreateHistoryRequest>,
@@ -466,8 +472,10 @@ pub mod history_service_server {
             tonic::Status,
         >;
         /// Deletes a history with everything in it: first the head is replaced by one
-        /// that says so, which ends every writer and reader, then the objects go, the
-        /// head last. A call that was cut off is completed by calling again.
+        /// that says so, which ends every writer and reader, then the objects go. The
+        /// head stays, cleared, and a new history of the name takes it over: an old
+        /// writer that wakes up finds that it is not the one it knew. A call that was
+        /// cut off is completed by calling again.
         async fn delete_history(
             &self,
             request: tonic::Request<super::DeleteHistoryRequest>,
