@@ -47,14 +47,14 @@ pub enum HistoryError {
     #[error("history exists: {0}")]
     Exists(Box<Failure>),
     /// The request breaks a rule; [`Failure::fields`] says which.
-    #[error("request is invalid: {0}")]
+    #[error("request is invalid: {}", .0.rules())]
     Invalid(Box<Failure>),
     /// The writer epoch is another than expected.
     #[error("fenced: {0}")]
     Fenced(Box<Failure>),
     /// Time ran out, or an attempt was not answered and none that followed told
     /// what it did. The call is safe to repeat.
-    #[error("not done: {last}")]
+    #[error("{}", not_done(last, *determinacy))]
     Expired {
         /// The last failure.
         last: Box<Failure>,
@@ -265,6 +265,14 @@ impl Client {
             })
             .await?;
         Ok(answer.value.writer_epoch)
+    }
+}
+
+/// What a call without an answer may say of itself.
+fn not_done(last: &Failure, determinacy: Determinacy) -> String {
+    match determinacy {
+        Determinacy::NotApplied => format!("not done: {last}"),
+        Determinacy::MaybeApplied => format!("it may have been done: {}", last.as_last_of_doubt()),
     }
 }
 

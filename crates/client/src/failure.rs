@@ -69,6 +69,33 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The reason as the wire says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FieldInvalid => reason::FIELD_INVALID,
+            Self::OperationIdReused => reason::OPERATION_ID_REUSED,
+            Self::HistoryMissing => reason::HISTORY_MISSING,
+            Self::HistoryExists => reason::HISTORY_EXISTS,
+            Self::HeadContended => reason::HEAD_CONTENDED,
+            Self::QueueFull => reason::QUEUE_FULL,
+            Self::HeadTooLarge => reason::HEAD_TOO_LARGE,
+            Self::StoreUnavailable => reason::STORE_UNAVAILABLE,
+            Self::ShuttingDown => reason::SHUTTING_DOWN,
+            Self::PublicationInDoubt => reason::PUBLICATION_IN_DOUBT,
+            Self::FreshnessUnverified => reason::FRESHNESS_UNVERIFIED,
+            Self::Expired => reason::EXPIRED,
+            Self::VersionRetired => reason::VERSION_RETIRED,
+            Self::VersionAhead => reason::VERSION_AHEAD,
+            Self::Fenced => reason::FENCED,
+            Self::FormatTooNew => reason::FORMAT_TOO_NEW,
+            Self::StoredDataBad => reason::STORED_DATA_BAD,
+            Self::Unauthenticated => reason::UNAUTHENTICATED,
+            Self::PermissionDenied => reason::PERMISSION_DENIED,
+            Self::Transport => "TRANSPORT",
+            Self::Unrecognized => "UNRECOGNIZED",
+        }
+    }
+
     #[rustfmt::skip]
     fn parse(text: &str) -> Self {
         match text {
@@ -217,6 +244,33 @@ impl Failure {
         }
     }
 
+    /// The rules that the request breaks, each with its field; the message where
+    /// the server names none.
+    pub(crate) fn rules(&self) -> String {
+        if self.fields.is_empty() {
+            return self.to_string();
+        }
+        let rules = self.fields.iter().map(|(field, rule)| format!("{field}: {rule}"));
+        rules.collect::<Vec<_>>().join("; ")
+    }
+
+    /// How a call ended of which some attempt is in doubt, where this is the last
+    /// one. Its message speaks of itself only, and may say that nothing was
+    /// published, which is not true of the call: the reason is told instead.
+    pub(crate) fn as_last_of_doubt(&self) -> String {
+        if self.determinacy == Determinacy::MaybeApplied {
+            return self.to_string();
+        }
+        let how = if self.reason == Reason::Transport {
+            self.to_string()
+        } else if self.fields.is_empty() {
+            self.reason.as_str().to_owned()
+        } else {
+            format!("{} ({})", self.reason.as_str(), self.rules())
+        };
+        format!("an attempt got no answer, and the last one failed with {how}")
+    }
+
     /// Whether the same call may succeed later.
     pub(crate) fn is_worth_repeating(&self) -> bool {
         match self.reason {
@@ -329,6 +383,7 @@ mod tests {
     fn every_reason_of_the_contract_is_known() {
         for text in reason::ALL {
             assert_ne!(Reason::parse(text), Reason::Unrecognized, "{text}");
+            assert_eq!(Reason::parse(text).as_str(), text);
         }
     }
 
@@ -346,6 +401,29 @@ mod tests {
         let failure = Failure::from_status(&status);
         assert_eq!(failure.reason, Reason::QueueFull);
         assert_eq!(failure.determinacy, Determinacy::MaybeApplied);
+    }
+
+    #[test]
+    fn rules_are_told_without_the_servers_words_around_them() {
+        let invalid = |fields: &[(&str, &str)]| Failure {
+            message: "invalid request: n: r; m: s".into(),
+            fields: fields.iter().map(|&(a, b)| (a.to_owned(), b.to_owned())).collect(),
+            ..Failure::invalid("n", "r")
+        };
+
+        assert_eq!(invalid(&[("n", "r"), ("m", "s")]).rules(), "n: r; m: s");
+        assert_eq!(invalid(&[]).rules(), "invalid request: n: r; m: s");
+    }
+
+    #[test]
+    fn the_last_of_a_call_in_doubt_does_not_speak_for_the_call() {
+        let refused =
+            Failure { reason: Reason::Expired, ..Failure::not_sent("nothing was published") };
+        let told = refused.as_last_of_doubt();
+        assert_eq!(told, "an attempt got no answer, and the last one failed with EXPIRED");
+        let told = Failure::invalid("n", "r").as_last_of_doubt();
+        assert!(told.ends_with("failed with FIELD_INVALID (n: r)"), "{told}");
+        assert_eq!(Failure::unanswered().as_last_of_doubt(), "DeadlineExceeded: no answer in time");
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod call;
 mod client;
 mod failure;
 mod id;
+mod limits;
 mod network;
 mod operation;
 mod outcome;

@@ -92,7 +92,7 @@ pub enum ReadError {
     #[error("version is ahead: {0}")]
     VersionAhead(Box<Failure>),
     /// The request breaks a rule; [`Failure::fields`] says which.
-    #[error("request is invalid: {0}")]
+    #[error("request is invalid: {}", .0.rules())]
     Invalid(Box<Failure>),
     /// Time ran out. With [`Reason::FreshnessUnverified`], a weaker consistency
     /// may be answered.

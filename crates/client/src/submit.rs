@@ -1,14 +1,13 @@
 //! Submitting one operation, and finding out what became of one.
 
-use headwater_proto::limits::MESSAGE_BYTES_MAX;
 use headwater_proto::v1;
-use prost::Message;
 use tokio::time::Instant;
 
 use crate::call::{GaveUp, timed};
 use crate::client::write_service;
 use crate::failure::{Determinacy, Failure, Reason};
 use crate::id::OperationId;
+use crate::limits;
 use crate::operation::{IssueVersion, Operation};
 use crate::outcome::{Accepted, Outcome, Unknown};
 use crate::read::ReadError;
@@ -21,7 +20,7 @@ pub enum SubmitError {
     #[error("history is missing: {0}")]
     HistoryMissing(Box<Failure>),
     /// The request breaks a rule; [`Failure::fields`] says which.
-    #[error("operation is invalid: {0}")]
+    #[error("operation is invalid: {}", .0.rules())]
     Invalid(Box<Failure>),
     /// The operation id belongs to another request.
     #[error("operation id is taken: {0}")]
@@ -44,7 +43,11 @@ pub enum SubmitError {
 /// An operation that may have been applied. Submit [`InDoubt::operation`] again
 /// to find out: it has its id and its issue version.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("operation {id} may have been applied: {last}", id = self.operation.id())]
+#[error(
+    "operation {id} may have been applied: {how}",
+    id = self.operation.id(),
+    how = self.last.as_last_of_doubt()
+)]
 pub struct InDoubt {
     /// The operation, as it was sent.
     pub operation: Operation,
@@ -224,13 +227,7 @@ impl Session {
             preconditions: operation.preconditions.clone(),
             mutations: operation.mutations.clone(),
         };
-        // A server would refuse it before reading it, and could not say that
-        // nothing was applied.
-        let len_bytes = request.encoded_len();
-        if len_bytes > MESSAGE_BYTES_MAX {
-            let rule = format!("{len_bytes} bytes in all, the limit is {MESSAGE_BYTES_MAX}");
-            return Err(Failure::invalid("mutations", rule));
-        }
+        limits::check(&request)?;
         Ok(request)
     }
 

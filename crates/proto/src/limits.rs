@@ -8,6 +8,12 @@ pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// Operations of one `SubmitStream` that may be unanswered at a time.
 pub const STREAM_UNANSWERED_MAX: usize = 4_096;
 
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of one operation, keys and values together.
+pub const OPERATION_BYTES_MAX: usize = 4 << 20;
+
 /// Preconditions of one operation.
 pub const PRECONDITIONS_MAX: usize = 1_024;
 

@@ -75,6 +75,10 @@ async fn doubt_outlives_a_refusal_that_says_not_applied() {
         assert_eq!(error.determinacy(), Determinacy::MaybeApplied);
         let SubmitError::InDoubt(in_doubt) = error else { panic!("{error:?}") };
         assert_eq!(in_doubt.last.reason, Reason::Fenced);
+        // What the last attempt says of itself is not true of the call.
+        let message = in_doubt.to_string();
+        assert!(message.contains("an attempt got no answer"), "{message}");
+        assert!(message.ends_with("failed with FENCED"), "{message}");
         // What is given back is the operation as it was sent.
         assert_eq!(in_doubt.operation.issue_version(), IssueVersion::At(0));
         assert_eq!(in_doubt.operation.id().as_str(), deployment.submissions()[0].operation_id);
@@ -302,12 +306,35 @@ async fn another_history_of_the_same_name_is_not_written_to() {
 async fn an_operation_too_large_to_send_is_refused_here() {
     let deployment = Deployment::of(1);
     let session = deployment.client().session(HISTORY);
-    let operation: Operation = session.client().operation().put("k", vec![0; 9 << 20]);
+    let operation = || session.client().operation();
+    let mebibyte = || vec![0; 1 << 20];
+    let fits = |operation: Operation| (0..3).fold(operation, |it, _| it.put("k", mebibyte()));
+    for (operation, message) in [
+        (
+            operation().delete("k").put("k", vec![0; (1 << 20) + 1]),
+            "mutations[1].put.value: a value is 1048577 bytes, the limit is 1048576",
+        ),
+        (
+            operation().require_value("k", vec![0; 9 << 20]).delete("k"),
+            "preconditions[0].value_equals.value: a value is 9437184 bytes, the limit is 1048576",
+        ),
+        (
+            fits(operation()).put("k", mebibyte()),
+            "mutations: an operation is 4194308 bytes, the limit is 4194304",
+        ),
+        (
+            (0..1_025).fold(operation(), |it, _| it.delete("k")),
+            "mutations: 1025 are given, the limit is 1024",
+        ),
+    ] {
+        let error = session.submit(operation).await.unwrap_err();
 
-    let error = session.submit(operation).await.unwrap_err();
-
-    assert!(matches!(error, SubmitError::Invalid(_)), "{error:?}");
+        assert!(matches!(error, SubmitError::Invalid(_)), "{error:?}");
+        assert_eq!(error.to_string(), format!("operation is invalid: {message}"));
+    }
     assert!(deployment.submissions().is_empty());
+    accepted(session.submit(fits(operation())).await.unwrap());
+    assert_eq!(deployment.submissions().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
