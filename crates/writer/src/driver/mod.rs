@@ -48,11 +48,12 @@ use crate::histories::HeadNotice;
 /// Commands taken from the queue at once. They share a batch.
 const COMMANDS_AT_ONCE: usize = 1_024;
 
-/// Operations wait for company for one part in this many of an attempt's time,
-/// where the pipeline could not use them yet anyway.
-const LINGER_PART: u32 = 16;
-/// Longest such wait.
-const LINGER_MAX: Duration = Duration::from_millis(2);
+/// Operations wait for company for one part in this many of an attempt's time
+/// at most, where the pipeline could not use them yet anyway.
+const LINGER_PART: u32 = 4;
+/// They wait no longer once nobody has come for this long: about the least that
+/// a timer can tell.
+const QUIET: Duration = Duration::from_millis(1);
 
 /// How long a driver that has found no history waits for another question.
 const IDLE_WITHOUT_HEAD: Duration = Duration::from_secs(1);
@@ -169,6 +170,8 @@ pub(crate) struct Driver {
     /// Asked, and not handed to the publisher yet.
     inbox: Vec<Command>,
     hand_over_at: Option<Instant>,
+    /// The latest that `hand_over_at` may become, while others keep coming.
+    linger_until: Option<Instant>,
 }
 
 impl Driver {
@@ -191,6 +194,7 @@ impl Driver {
             next_ticket: 0,
             inbox: Vec::new(),
             hand_over_at: None,
+            linger_until: None,
         }
     }
 
@@ -257,8 +261,13 @@ impl Driver {
         if is_full || !self.publisher.is_busy() {
             return self.hand_in();
         }
-        let linger = (self.attempt / LINGER_PART).min(LINGER_MAX);
-        self.hand_over_at.get_or_insert_with(|| Instant::now() + linger);
+        let linger = self.attempt / LINGER_PART;
+        if linger < QUIET {
+            return self.hand_in();
+        }
+        let now = Instant::now();
+        let latest = *self.linger_until.get_or_insert(now + linger);
+        self.hand_over_at = Some(latest.min(now + QUIET));
     }
 
     /// Hands what was asked to the publisher.
@@ -269,7 +278,7 @@ impl Driver {
     }
 
     fn take_inbox(&mut self) -> Vec<Event> {
-        self.hand_over_at = None;
+        (self.hand_over_at, self.linger_until) = (None, None);
         let mut events = Vec::with_capacity(self.inbox.len());
         for command in std::mem::take(&mut self.inbox) {
             let ticket = Ticket(self.next_ticket);
