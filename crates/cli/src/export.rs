@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //!
-//! - FILE appears whole, or stays what it was.
+//! - FILE appears whole, or stays what it was. It is a regular file or none;
+//!   where it is a link, the file behind the link is what is replaced.
 //! - Every line is of one version. An export that is taken up again goes on at
 //!   the version that it began with; where no replica has that at hand any
 //!   more, it begins again.
@@ -16,8 +17,9 @@
 
 mod checkpoint;
 mod sink;
+mod target;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headwater_client::{Client, Consistency, KeyRange, ReadError, ScanOptions, Session, Stamp};
@@ -43,8 +45,8 @@ pub struct ExportArgs {
     /// Which history.
     #[command(flatten)]
     pub source: Source,
-    /// Write here; FILE is replaced at the end, in one step. Default: standard
-    /// output.
+    /// Write here; FILE is replaced at the end, in one step. A link is followed;
+    /// what is not a regular file is refused. Default: standard output.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Go on where an export to FILE was interrupted, if its version is still at
@@ -97,8 +99,9 @@ pub(crate) async fn export(
 ) -> Result<Exit, Failed> {
     let stop = StopSignal::install()
         .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
+    let target = args.output.as_deref().map(target::resolve).transpose()?;
     let bar = progress::bar(None, "entries", format == Format::Json);
-    let copying = Box::pin(copy(client, args, &bar, output));
+    let copying = Box::pin(copy(client, args, target.as_deref(), &bar, output));
     let stopped = tokio::select! {
         exported = copying => Some(exported),
         () = stop.token().cancelled_owned() => None,
@@ -140,10 +143,11 @@ pub(crate) async fn export(
 async fn copy(
     client: &Client,
     args: &ExportArgs,
+    target: Option<&Path>,
     bar: &ProgressBar,
     output: &mut Output,
 ) -> Result<Exported, Failed> {
-    let Some(path) = &args.output else {
+    let Some(path) = target else {
         return Ok(write_all(client, args, None, &mut Sink::stdout(output), bar).await?);
     };
     let range = args.range.range();

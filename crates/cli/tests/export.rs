@@ -162,3 +162,37 @@ fn a_signal_leaves_the_old_file_and_what_to_go_on_with() {
     let whole = scene.served.run(&["export", "h"]).stdout;
     assert!(fs::read(&output).unwrap() == whole);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_a_link_and_its_file_is_replaced() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("elsewhere")).unwrap();
+    fs::write(scene.path("elsewhere/file"), "old").unwrap();
+    std::os::unix::fs::symlink("elsewhere/file", scene.path("out")).unwrap();
+
+    assert_eq!(scene.export(&[]).code, 0);
+
+    assert!(fs::symlink_metadata(scene.path("out")).unwrap().is_symlink());
+    assert_eq!(read(&scene.path("elsewhere/file")), read(&scene.path("in.ndjson")));
+    assert_eq!(fs::read_dir(scene.path("elsewhere")).unwrap().count(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_a_regular_file_is_not_replaced() {
+    use std::os::unix::fs::FileTypeExt as _;
+    let scene = Scene::new();
+    let fifo = scene.path("out");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let before = fs::read_dir(scene.folder.path()).unwrap().count();
+
+    for options in [&[][..], &["--resume"]] {
+        let ran = scene.export(options);
+
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.error()["advice"].as_str().unwrap().contains("use standard output"));
+    }
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+    assert_eq!(fs::read_dir(scene.folder.path()).unwrap().count(), before);
+}
