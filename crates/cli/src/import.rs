@@ -46,11 +46,13 @@
 //!
 //! - The state file's span is durable before any line of it is sent.
 //! - `confirmedThroughLine` is below every line without an outcome.
-//! - A line that cannot be read stops the import: no line after it is sent.
+//! - No line of a file is sent unless every line of it is an entry or blank. Of
+//!   an input that can be read only once, no line after one that is neither.
 
 mod identity;
 mod input;
 mod ledger;
+mod line;
 mod plan;
 mod run;
 mod settle;
@@ -133,6 +135,9 @@ pub(crate) async fn import(
 ) -> Result<Exit, Failed> {
     let stop = StopSignal::install()
         .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
+    let give_up_after = Duration::from_secs(args.give_up_seconds);
+    // Calls before and beside the stream of lines keep to the shorter limit.
+    let client = &client.with_deadline(give_up_after.min(client.deadline()));
     let source = Source::new(&args.file);
     let path = args.state.clone().or_else(|| default_path(&source));
     if path.is_none() && !args.fresh {
@@ -171,7 +176,7 @@ pub(crate) async fn import(
     } else {
         let options = RunOptions {
             window: args.window as usize,
-            give_up_after: Duration::from_secs(args.give_up_seconds),
+            give_up_after,
             epoch: args.epoch,
             is_quiet: format == Format::Json,
         };

@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -177,16 +178,16 @@ fn a_signal_stops_an_import_and_records_how_far_it_came() {
 }
 
 #[test]
-fn nothing_after_a_bad_line_is_sent() {
+fn nothing_of_a_file_with_a_bad_line_is_sent() {
     let scene = Scene::new(&[]);
-    for (bad, said) in [
+    for (n, (bad, said)) in (0..).zip([
         ("{\"key\":\"k\"", "not an entry"),
         ("{\"key\":\"\",\"value\":\"\"}", "the key is empty"),
         ("{\"key\":\"k\",\"value\":\"v\",\"valueBase64\":\"dg==\"}", "both given"),
-    ] {
+    ]) {
         let before = scene.operation_count();
         let name = format!("bad-{}.ndjson", said.replace(' ', "-"));
-        let content = format!("{}\n{bad}\n{}", line(1), line(2));
+        let content = format!("{}\n{bad}\n{}", line(3 * n), line(3 * n + 1));
         let input = scene.file(&name, &content);
 
         let ran = scene.import(&[&input]);
@@ -194,11 +195,60 @@ fn nothing_after_a_bad_line_is_sent() {
         assert_eq!(ran.code, 2);
         let message = ran.error()["message"].as_str().unwrap().to_owned();
         assert!(message.contains("line 3") && message.contains(said), "{message}");
-        let summary = ran.only();
-        assert_eq!((counts(&summary), &summary["blankLines"]), ((1, 0, 0), &json!(1)));
-        assert_eq!(confirmed(&input), 2);
-        assert_eq!(scene.operation_count(), before + 1);
+        assert_eq!(scene.operation_count(), before);
+
+        // So the file can be mended, and is then imported.
+        scene.file(&name, &format!("{}\n{}{}", line(3 * n), line(3 * n + 2), line(3 * n + 1)));
+        let summary = scene.import(&[&input]).only();
+        assert_eq!((counts(&summary), &summary["blankLines"]), ((3, 0, 0), &json!(1)));
+        assert_eq!(scene.operation_count(), before + 3);
     }
+}
+
+#[test]
+fn nothing_after_a_bad_line_of_standard_input_is_sent() {
+    let scene = Scene::new(&[]);
+    let state = scene.path("state.json").into_os_string().into_string().unwrap();
+    let import = |bad: &str, options: &[&str]| {
+        let content = format!("{}\n{bad}{}", line(1), line(2));
+        scene.served.run_with(&[&["import", "h", "-"], options].concat(), content.as_bytes())
+    };
+    let advice = |ran: &Ran| ran.error()["advice"].as_str().unwrap().to_owned();
+
+    let kept = import("nonsense\n", &["--state", &state]);
+    assert_eq!(kept.code, 2);
+    assert_eq!(scene.operation_count(), 1);
+    // What is advised is true.
+    assert!(advice(&kept).contains("the same --state"), "{}", advice(&kept));
+    assert_eq!(counts(&import(&line(3), &["--state", &state]).only()), (2, 0, 2));
+    assert_eq!(scene.operation_count(), 3);
+
+    let lost = import("nonsense\n", &["--fresh"]);
+    assert_eq!(lost.code, 2);
+    assert_eq!(scene.operation_count(), 4);
+    assert!(advice(&lost).contains("send only what begins here"), "{}", advice(&lost));
+}
+
+#[test]
+fn only_a_regular_file_is_read_twice() {
+    let scene = Scene::new(&[]);
+    for input in [scene.folder.path().to_str().unwrap(), "/dev/null"] {
+        let ran = scene.import(&[input]);
+
+        assert_eq!(ran.code, 2);
+        let message = ran.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("not a regular file"), "{message}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_not_of_the_first_line() {
+    let scene = Scene::new(&[]);
+    let input = scene.file("in.ndjson", &format!("\u{feff}{}{}", line(1), line(2)));
+
+    assert_eq!(counts(&scene.import(&[&input]).only()), (2, 0, 0));
+
+    assert_eq!(scene.served.ask(&["get", "h", "key-00000001"])["value"], "v1");
 }
 
 #[test]
@@ -482,19 +532,31 @@ fn no_server_stops_an_import_before_anything_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.ndjson");
     fs::write(&input, line(1)).unwrap();
-    let arguments = |path: &Path| {
-        let path = path.to_str().unwrap().to_owned();
-        ["import", "h", &path, "--json", "--writer", "127.0.0.1:1", "--deadline-seconds", "1"]
-            .map(str::to_owned)
-    };
-    let ran = |path: &Path| {
-        let arguments = arguments(path);
-        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        run(headwater(&arguments), b"")
+    let ran = |path: &Path, limit: [&str; 2]| {
+        let import = ["import", "h", path.to_str().unwrap(), "--json", "--writer", "127.0.0.1:1"];
+        run(headwater(&[&import[..], &limit].concat()), b"")
     };
 
-    assert_eq!(ran(&input).code, 7);
-    let missing = ran(&folder.path().join("absent"));
+    assert_eq!(ran(&input, ["--deadline-seconds", "1"]).code, 7);
+    let missing = ran(&folder.path().join("absent"), ["--deadline-seconds", "1"]);
     assert_eq!(missing.code, 2);
     assert!(missing.error()["message"].as_str().unwrap().contains("absent"));
+}
+
+#[test]
+fn the_first_call_of_an_import_gives_up_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.ndjson");
+    fs::write(&input, line(1)).unwrap();
+    // Takes calls, and never answers: only its own limit ends the import's.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let import = ["import", "h", input.to_str().unwrap(), "--json", "--writer", &address];
+    let limits = ["--give-up-seconds", "1", "--deadline-seconds", "86400"];
+    let mut command = headwater(&[&import[..], &limits].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+
+    wait_until("the import gives up", || child.try_wait().unwrap().is_some());
+
+    assert_eq!(child.wait().unwrap().code(), Some(7));
 }

@@ -75,6 +75,11 @@ impl Client {
         Self { inner: Arc::clone(&self.inner), deadline }
     }
 
+    /// Longest time for one call.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// Works on one history, from whatever version is current.
     pub fn session(&self, history: impl Into<String>) -> Session {
         Session::new(self.clone(), history.into(), None)

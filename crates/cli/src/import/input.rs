@@ -1,22 +1,19 @@
 //! The input: what it is, and its lines.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::identity::ImportId;
+use super::line::{self, Line, Lines};
 use crate::exit::Exit;
 use crate::failed::Failed;
-use crate::ndjson::LINE_BYTES_MAX;
+use crate::ndjson::LineError;
 
 /// Lines read ahead of the import, at most.
 const LINES_AHEAD_MAX: usize = 16;
-
-/// Bytes of one read.
-const READ_BYTES: usize = 256 << 10;
 
 /// Where lines come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +38,6 @@ pub(super) struct Content {
     pub(super) id: ImportId,
     pub(super) lines: u64,
     pub(super) size_bytes: u64,
-}
-
-/// One line, counted from 1, without its newline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
-    pub(super) number: u64,
-    pub(super) bytes: Bytes,
 }
 
 /// What the reader says.
@@ -75,6 +65,16 @@ impl Source {
     /// It is not what it was when it was looked at.
     pub(super) fn changed(&self) -> Failed {
         Failed::usage(format!("{} was changed while it was read", self.name()))
+            .advise("put back what it held, and run it again; anything else is another input")
+    }
+
+    /// Line `number` is not an entry.
+    pub(super) fn malformed(&self, number: u64, error: &LineError) -> Failed {
+        Failed::usage(error.to_string()).at(&self.place(number))
+    }
+
+    pub(super) fn place(&self, line: u64) -> String {
+        format!("{}, line {line}", self.name())
     }
 
     /// It has fewer lines than an earlier run has settled.
@@ -89,98 +89,71 @@ impl Source {
             .advise("name another state file with --state for another input")
     }
 
-    /// Reads a file once to know what it is.
+    /// Reads a file once to know what it is, and that all of its lines can be
+    /// sent: what a run has sent of a file that is then mended is of another
+    /// input, and would be applied again.
     pub(super) async fn identify(&self) -> Result<Identified, Failed> {
         let Self::File(path) = self.clone() else {
             return Ok(Identified { source: Self::Stdin, content: None });
         };
+        let source = self.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let content = File::open(&path).and_then(measure);
-            content.map_err(|error| Failed::file("read", &path, &error))
+            let failed = |error| Failed::file("read", &path, &error);
+            if !fs::metadata(&path).map_err(failed)?.is_file() {
+                return Err(source.read_once());
+            }
+            source.measure(File::open(&path).map_err(failed)?)
         });
         let content = reading.await.map_err(|_| stopped())??;
         Ok(Identified { source: self.clone(), content: Some(content) })
     }
 
+    /// A pipe, a device or a folder.
+    fn read_once(&self) -> Failed {
+        Failed::usage(format!("{} is not a regular file", self.name()))
+            .advise("what can be read only once is imported from standard input, as `-`")
+    }
+
+    fn measure(&self, file: File) -> Result<Content, Failed> {
+        let mut lines = Lines::new(self, file);
+        while let Some(Line { number, bytes }) = lines.next()? {
+            line::entry(number, &bytes).map_err(|error| {
+                self.malformed(number, &error).advise("mend it, and run it again; nothing was sent")
+            })?;
+        }
+        Ok(Content { id: lines.id(), lines: lines.count(), size_bytes: lines.size_bytes() })
+    }
+
     /// Reads lines on a thread of its own, which ends once nobody takes them.
     pub(super) fn lines(self) -> mpsc::Receiver<Event> {
         let (sender, receiver) = mpsc::channel(LINES_AHEAD_MAX);
-        let name = self.name();
-        tokio::task::spawn_blocking(move || match self {
-            Self::File(path) => match File::open(&path) {
-                Ok(file) => send_lines(file, &name, &sender),
+        tokio::task::spawn_blocking(move || match &self {
+            Self::File(path) => match File::open(path) {
+                Ok(file) => send_lines(Lines::new(&self, file), &sender),
                 Err(error) => {
-                    let failed = Failed::file("read", &path, &error);
+                    let failed = Failed::file("read", path, &error);
                     // Nobody waits for it any more, or it arrives.
                     drop(sender.blocking_send(Event::Failed(failed)));
                 }
             },
-            Self::Stdin => send_lines(io::stdin().lock(), &name, &sender),
+            Self::Stdin => send_lines(Lines::new(&self, io::stdin().lock()), &sender),
         });
         receiver
     }
 }
 
-fn measure(mut file: File) -> io::Result<Content> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; READ_BYTES];
-    let (mut lines, mut size_bytes, mut last) = (0, 0, b'\n');
+fn send_lines(mut lines: Lines<'_, impl Read>, sender: &mpsc::Sender<Event>) {
     loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        let bytes = &buffer[..read];
-        hasher.update(bytes);
-        lines += bytes.split(|&it| it == b'\n').count() as u64 - 1;
-        size_bytes += read as u64;
-        last = bytes[read - 1];
-    }
-    if last != b'\n' {
-        lines += 1;
-    }
-    Ok(Content { id: ImportId::new(hasher.finalize().into()), lines, size_bytes })
-}
-
-fn send_lines(input: impl Read, name: &str, sender: &mpsc::Sender<Event>) {
-    let mut input = BufReader::with_capacity(READ_BYTES, input);
-    let mut hasher = blake3::Hasher::new();
-    let mut number = 0;
-    loop {
-        number += 1;
-        let event = match next_line(&mut input, &mut hasher) {
-            Ok(Some(bytes)) if LINE_BYTES_MAX < bytes.len() => {
-                let rule = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                Event::Failed(Failed::usage(rule).at(&format!("{name}, line {number}")))
-            }
-            Ok(Some(bytes)) => Event::Line(Line { number, bytes: bytes.into() }),
-            Ok(None) => Event::End(ImportId::new(hasher.finalize().into())),
-            Err(error) => {
-                let message = format!("cannot read {name}: {error}");
-                Event::Failed(Failed::new(Exit::Unexpected, message))
-            }
+        let event = match lines.next() {
+            Ok(Some(line)) => Event::Line(line),
+            Ok(None) => Event::End(lines.id()),
+            Err(failed) => Event::Failed(failed),
         };
         let is_last = !matches!(event, Event::Line(_));
         if sender.blocking_send(event).is_err() || is_last {
             return;
         }
     }
-}
-
-/// The next line without its newline; a line that is too long is cut one byte
-/// past the limit.
-fn next_line(input: &mut impl BufRead, hasher: &mut blake3::Hasher) -> io::Result<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    let limit = LINE_BYTES_MAX as u64 + 2;
-    let read = input.take(limit).read_until(b'\n', &mut line)?;
-    if read == 0 {
-        return Ok(None);
-    }
-    hasher.update(&line);
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    }
-    Ok(Some(line))
 }
 
 fn stopped() -> Failed {
@@ -192,6 +165,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::ndjson::LINE_BYTES_MAX;
 
     async fn read(content: &[u8]) -> (Content, Vec<(u64, Vec<u8>)>, Option<ImportId>) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -210,17 +184,22 @@ mod tests {
         (identified.content.unwrap(), lines, end)
     }
 
+    const ENTRY: &str = "{\"key\":\"k\",\"value\":\"\"}";
+
     #[tokio::test]
     async fn both_passes_see_the_same_lines() {
-        for (content, count) in
-            [(&b""[..], 0), (b"a", 1), (b"a\n", 1), (b"a\n\nb", 3), (b"\n", 1), (b"a\r\nb\n\n", 3)]
+        for (shape, count) in
+            [("", 0), ("a", 1), ("a\n", 1), ("a\n\na", 3), ("\n", 1), ("a\r\na\n\n", 3)]
         {
-            let (measured, lines, end) = read(content).await;
+            let content = shape.replace('a', ENTRY);
 
-            assert_eq!(measured.lines, count, "{content:?}");
-            assert_eq!(lines.len() as u64, count, "{content:?}");
+            let (measured, lines, end) = read(content.as_bytes()).await;
+
+            assert_eq!(measured.lines, count, "{shape:?}");
+            assert_eq!(lines.len() as u64, count, "{shape:?}");
             assert_eq!(measured.size_bytes, content.len() as u64);
             assert_eq!(end, Some(measured.id));
+            assert_eq!(measured.id, ImportId::new(blake3::hash(content.as_bytes()).into()));
             let numbers: Vec<_> = lines.iter().map(|it| it.0).collect();
             assert_eq!(numbers, (1..=count).collect::<Vec<_>>());
         }
@@ -228,20 +207,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_without_end_is_refused_and_not_held() {
-        let mut content = b"ok\n".to_vec();
-        content.resize(LINE_BYTES_MAX + 100, b'x');
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"\n").unwrap();
+        file.write_all(&vec![b'x'; LINE_BYTES_MAX + 100]).unwrap();
+        let source = Source::new(file.path());
 
-        let (_, lines, end) = read(&content).await;
+        let identified = source.identify().await.unwrap_err();
+        let mut events = source.lines();
+        let first = events.recv().await;
+        let second = events.recv().await;
 
-        assert_eq!(lines.len(), 2);
-        let refusal = String::from_utf8(lines[1].1.clone()).unwrap();
-        assert!(refusal.contains("line 2: the line is longer than"), "{refusal}");
-        assert_eq!(end, None);
+        assert!(matches!(first, Some(Event::Line(_))), "{first:?}");
+        let Some(Event::Failed(read)) = second else { panic!("{second:?}") };
+        assert!(events.recv().await.is_none());
+        for refused in [identified, read] {
+            let text = refused.to_text();
+            assert!(text.contains("line 2: the line is longer than"), "{text}");
+        }
     }
 
     #[tokio::test]
     async fn the_longest_line_is_read() {
-        let mut content = vec![b'x'; LINE_BYTES_MAX];
+        let mut content = ENTRY.as_bytes().to_vec();
+        content.resize(LINE_BYTES_MAX, b' ');
         content.push(b'\n');
 
         let (_, lines, end) = read(&content).await;

@@ -14,15 +14,15 @@ use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::identity::ImportId;
-use super::input::{Event, Identified, Line};
+use super::input::{Event, Identified};
 use super::ledger::{Ledger, Mark, Ready};
+use super::line::{self, Line};
 use super::plan::Plan;
 use super::state::{Issue, SPAN_VERSIONS, State, StateFile};
 use super::summary::Summary;
 use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::issue::Sent;
-use crate::ndjson;
 use crate::progress;
 
 /// After a signal, how long answers that are under way are waited for. What is
@@ -210,7 +210,7 @@ impl Run {
         let outcome = match event {
             Some(Event::Line(line)) => self.take_line(line, summary, bar).await,
             Some(Event::End(id)) => self.check_end(id),
-            Some(Event::Failed(failed)) => Err(failed),
+            Some(Event::Failed(failed)) => Err(self.advise(failed)),
             None => Err(Failed::new(Exit::Unexpected, "reading the input was cut off")),
         };
         if let Err(failed) = outcome {
@@ -236,20 +236,36 @@ impl Run {
                 Err(self.input.source.begins_otherwise())
             };
         }
-        if bytes.iter().all(u8::is_ascii_whitespace) {
+        let entry = line::entry(number, &bytes)
+            .map_err(|error| self.advise(self.input.source.malformed(number, &error)))?;
+        let Some((key, value)) = entry else {
             self.ledger.skip(mark);
             summary.blank += 1;
             bar.inc(1);
             return Ok(());
-        }
-        let (key, value) = ndjson::parse(&bytes)
-            .map_err(|error| Failed::usage(error.to_string()).at(&self.place(number)))?;
+        };
         if self.needs_span(number) {
             self.open_span(number).await?;
         }
         let id = self.state.import_id.operation_id(number, &bytes)?;
         self.next = Some((Ready { line: number, id, key, value }, mark));
         Ok(())
+    }
+
+    /// Says what to do about input that is not lines of entries. The lines before
+    /// it were sent, unless it is of a file that was changed after it was checked.
+    fn advise(&self, failed: Failed) -> Failed {
+        let is_stdin = self.input.content.is_none();
+        if !is_stdin || failed.exit != Exit::Usage {
+            return failed;
+        }
+        failed.advise(if self.file.is_some() {
+            "the lines before it were sent; mend it, and run it again with the same lines before \
+             it and the same --state: it goes on from here"
+        } else {
+            "the lines before it were sent, and no state file says so; mend it, and send only \
+             what begins here"
+        })
     }
 
     fn check_end(&mut self, id: ImportId) -> Result<(), Failed> {
@@ -355,16 +371,12 @@ impl Run {
     ) {
         let Some(line) = self.ledger.fail(id) else { return };
         let history_id = self.session.token().map(|it| it.history_id);
-        let failed = why(self.issue(line), history_id).at(&self.place(line));
+        let failed = why(self.issue(line), history_id).at(&self.input.source.place(line));
         self.stop(Stopped::Failed(
             failed.advise(
                 "run the same import again: it goes on from here, and applies nothing twice",
             ),
         ));
-    }
-
-    fn place(&self, line: u64) -> String {
-        format!("{}, line {line}", self.input.source.name())
     }
 
     async fn save(&self) -> Result<(), Failed> {

@@ -23,15 +23,16 @@ use headwater_client::{Client, Consistency, Entry, HistoryId, Session, Token};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::input::{Event, Identified, Line};
+use super::input::{Event, Identified};
 use super::ledger::Mark;
+use super::line::{self, Line};
 use super::plan::Plan;
 use super::state::{State, StateFile};
 use crate::exit::Exit;
 use crate::failed::Failed;
+use crate::field;
 use crate::output::Output;
 use crate::shown::{Shown, shortened};
-use crate::{field, ndjson};
 
 /// Keys read at a time.
 const READS_MAX: usize = 16;
@@ -149,12 +150,9 @@ impl Settling {
     }
 
     fn take_line(&self, number: u64, bytes: &[u8], compared: &mut Compared) -> Result<(), Failed> {
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(());
-        }
-        let place = || format!("{}, line {number}", self.input.source.name());
-        let (key, value) =
-            ndjson::parse(bytes).map_err(|error| Failed::usage(error.to_string()).at(&place()))?;
+        let entry = line::entry(number, bytes)
+            .map_err(|error| self.input.source.malformed(number, &error))?;
+        let Some((key, value)) = entry else { return Ok(()) };
         if self.state.unknown_lines.contains(&number) {
             compared.open.entry(key).or_default().push((number, blake3::hash(&value)));
         } else if let Some(overwritten) = compared.open.remove(&key) {
