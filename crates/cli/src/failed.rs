@@ -4,7 +4,7 @@
 use std::io;
 
 use headwater_client::{
-    AddressError, Determinacy, Failure, HistoryError, ReadError, Reason, SubmitError,
+    AddressError, Determinacy, Failure, HistoryError, HistoryId, ReadError, Reason, SubmitError,
 };
 use headwater_proto::reason;
 use serde_json::{Map, Value, json};
@@ -26,6 +26,8 @@ pub(crate) struct Failed {
     failure: Option<Box<Failure>>,
     /// The operation that it is about.
     sent: Option<Box<Sent>>,
+    /// The id of the history that was to be made.
+    created: Option<HistoryId>,
 }
 
 impl Failed {
@@ -37,6 +39,7 @@ impl Failed {
             determinacy: None,
             failure: None,
             sent: None,
+            created: None,
         }
     }
 
@@ -47,8 +50,12 @@ impl Failed {
 
     /// What the system said about a file.
     pub(crate) fn file(what: &str, path: &std::path::Path, error: &io::Error) -> Self {
-        let is_missing = error.kind() == io::ErrorKind::NotFound;
-        let exit = if is_missing { Exit::Usage } else { Exit::Unexpected };
+        // Another path than the one that was meant.
+        let is_usage = matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory
+        );
+        let exit = if is_usage { Exit::Usage } else { Exit::Unexpected };
         Self::new(exit, format!("cannot {what} {}: {error}", path.display()))
     }
 
@@ -71,6 +78,20 @@ impl Failed {
     #[must_use]
     pub(crate) fn at(mut self, place: &str) -> Self {
         self.message = format!("{place}: {}", self.message);
+        self
+    }
+
+    /// A history that was to be created with this id, and may have been: with
+    /// the same id the command can be repeated.
+    #[must_use]
+    pub(crate) fn creating(mut self, id: &HistoryId) -> Self {
+        if self.determinacy == Some(Determinacy::MaybeApplied) {
+            self.created = Some(id.clone());
+            self.advice = Some(format!(
+                "run the same command again with --history-id {id}: it finds what was created, or \
+                 creates it"
+            ));
+        }
         self
     }
 
@@ -111,6 +132,7 @@ impl Failed {
             determinacy: Some(determinacy),
             failure: Some(Box::new(failure.clone())),
             sent: Some(Box::new(sent)),
+            created: None,
         }
     }
 
@@ -130,7 +152,8 @@ impl Failed {
             Some(Determinacy::MaybeApplied) => text += "\napplied: maybe",
             None => {}
         }
-        if let Some(sent) = &self.sent {
+        // What breaks a rule breaks it every time.
+        if let Some(sent) = self.sent.as_ref().filter(|_| self.exit != Exit::Usage) {
             text = text + "\noperation: " + &sent.options();
         }
         if let Some(advice) = &self.advice {
@@ -152,7 +175,7 @@ impl Failed {
         put("advice", self.advice.clone().map(Value::from));
         put("determinacy", self.determinacy.map(|it| determinacy_word(it).into()));
         if let Some(failure) = &self.failure {
-            put("reason", Some(reason_word(failure.reason).into()));
+            put("reason", Some(failure.reason.as_str().into()));
             put("objectKey", failure.object_key.as_deref().map(Value::from));
             put("oldestVersion", failure.oldest_version.map(Value::from));
             put("newestVersion", failure.newest_version.map(Value::from));
@@ -163,6 +186,9 @@ impl Failed {
                 "fields",
                 Some(fields.collect::<Vec<_>>().into()).filter(|_| !failure.fields.is_empty()),
             );
+        }
+        if let Some(id) = &self.created {
+            error.insert("historyId".to_owned(), id.as_str().into());
         }
         if let Some(sent) = &self.sent {
             sent.put(&mut error);
@@ -271,32 +297,5 @@ fn determinacy_word(determinacy: Determinacy) -> &'static str {
     match determinacy {
         Determinacy::NotApplied => reason::NOT_APPLIED,
         Determinacy::MaybeApplied => reason::MAYBE_APPLIED,
-    }
-}
-
-/// The reason as the wire says it.
-fn reason_word(of: Reason) -> &'static str {
-    match of {
-        Reason::FieldInvalid => reason::FIELD_INVALID,
-        Reason::OperationIdReused => reason::OPERATION_ID_REUSED,
-        Reason::HistoryMissing => reason::HISTORY_MISSING,
-        Reason::HistoryExists => reason::HISTORY_EXISTS,
-        Reason::HeadContended => reason::HEAD_CONTENDED,
-        Reason::QueueFull => reason::QUEUE_FULL,
-        Reason::HeadTooLarge => reason::HEAD_TOO_LARGE,
-        Reason::StoreUnavailable => reason::STORE_UNAVAILABLE,
-        Reason::ShuttingDown => reason::SHUTTING_DOWN,
-        Reason::PublicationInDoubt => reason::PUBLICATION_IN_DOUBT,
-        Reason::FreshnessUnverified => reason::FRESHNESS_UNVERIFIED,
-        Reason::Expired => reason::EXPIRED,
-        Reason::VersionRetired => reason::VERSION_RETIRED,
-        Reason::VersionAhead => reason::VERSION_AHEAD,
-        Reason::Fenced => reason::FENCED,
-        Reason::FormatTooNew => reason::FORMAT_TOO_NEW,
-        Reason::StoredDataBad => reason::STORED_DATA_BAD,
-        Reason::Unauthenticated => reason::UNAUTHENTICATED,
-        Reason::PermissionDenied => reason::PERMISSION_DENIED,
-        Reason::Transport => "TRANSPORT",
-        Reason::Unrecognized => "UNRECOGNIZED",
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use headwater_client::{Client, History, HistoryId};
+use headwater_store::Entropy;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -21,7 +22,7 @@ pub struct CreateArgs {
     #[arg(long)]
     pub exclusive: bool,
     /// The id that the history is to have, 32 hex digits drawn at random: the
-    /// same command again then succeeds. Default: a random one.
+    /// same command again then succeeds. Default: a random one, which is printed.
     #[arg(long, value_name = "HISTORY_ID")]
     pub history_id: Option<HistoryId>,
 }
@@ -62,15 +63,21 @@ pub(crate) async fn create(
     args: &CreateArgs,
     output: &mut Output,
 ) -> Result<Exit, Failed> {
-    let history = match &args.history_id {
-        Some(id) => client.create_history_with_id(&args.history, id, args.exclusive).await?,
-        None => client.create_history(&args.history, args.exclusive).await?,
-    };
+    // Drawn here, and not by the client, so that it can be told however the call
+    // ends.
+    let id = args.history_id.clone().map_or_else(draw_id, Ok)?;
+    let creation = client.create_history_with_id(&args.history, &id, args.exclusive).await;
+    let history = creation.map_err(|error| Failed::from(error).creating(&id))?;
     output.answer(
         || describe(&history),
         || format!("created {} (id {})", history.name, history.history_id),
     )?;
     Ok(Exit::Done)
+}
+
+fn draw_id() -> Result<HistoryId, Failed> {
+    let digits = format!("{:032x}", u128::from_be_bytes(Entropy::from_os().bytes16()));
+    HistoryId::new(digits).map_err(|error| Failed::new(Exit::Unexpected, error.to_string()))
 }
 
 fn describe(history: &History) -> Value {

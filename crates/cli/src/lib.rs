@@ -14,8 +14,9 @@
 //!
 //! - Text is for people and may change; JSON field names and exit codes are for
 //!   programs and do not.
-//! - Every command that writes says the operation id and the issue version that
-//!   it used, whatever became of it.
+//! - Every command that writes says the operation id, the issue version and the
+//!   history id that it used or was answered with, unless sending it again can
+//!   never work.
 //! - What may have been applied never ends with the exit code of what was not.
 
 mod args;

@@ -102,9 +102,11 @@ pub(crate) async fn get(
         return Ok(Exit::Done);
     }
     let int = if args.int { Some(integer(&entry.value)?) } else { None };
+    let is_base64 = args.key.base64;
     output.answer(
         || {
-            let mut object = entry_json(&entry, false);
+            let mut object =
+                if is_base64 { entry_base64(&entry) } else { entry_json(&entry, false) };
             if let Some(int) = int {
                 object.insert("int".to_owned(), int.into());
             }
@@ -113,10 +115,24 @@ pub(crate) async fn get(
         },
         || match int {
             Some(int) => int.to_string(),
-            None => String::from_utf8_lossy(&entry.value).into_owned(),
+            None if is_base64 => field::encode(&entry.value),
+            None => value_text(&entry.value),
         },
     )?;
     Ok(Exit::Done)
+}
+
+/// A value for people: text as it is, newlines included; anything else escaped,
+/// which is said, because the escapes are not the value.
+fn value_text(value: &[u8]) -> String {
+    if let Ok(text) = str::from_utf8(value) {
+        return text.to_owned();
+    }
+    eprintln!(
+        "note: the value is not UTF-8, and is escaped here; --raw gives its bytes, --base64 (KEY \
+         is base64 then, too) gives them in base64"
+    );
+    Shown(value).to_string()
 }
 
 fn integer(value: &Bytes) -> Result<i64, Failed> {
@@ -169,6 +185,18 @@ fn entry_json(entry: &Entry, keys_only: bool) -> Map<String, Value> {
     }
     object.insert("version".to_owned(), entry.version.into());
     object
+}
+
+/// The same, with everything in base64, as it was asked for.
+fn entry_base64(entry: &Entry) -> Map<String, Value> {
+    [
+        ("keyBase64", field::encode(&entry.key).into()),
+        ("valueBase64", field::encode(&entry.value).into()),
+        ("version", entry.version.into()),
+    ]
+    .map(|(name, value): (&str, Value)| (name.to_owned(), value))
+    .into_iter()
+    .collect()
 }
 
 /// What an answer was served from.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use headwater_client::{KeyRange, Operation, OperationId, OperationIdError};
 use serde::Deserialize;
 
+use crate::failed::Failed;
 use crate::field::{self, FieldError};
 use crate::issue::IssueOptions;
 
@@ -204,14 +205,20 @@ impl Request {
         })
     }
 
-    /// `options`, completed by what the JSON says.
-    pub(crate) fn issue(&self, options: &IssueOptions) -> IssueOptions {
+    /// `options`, completed by what the JSON says. Two ids are of two operations.
+    pub(crate) fn issue(&self, options: &IssueOptions) -> Result<IssueOptions, Failed> {
         let mut issue = options.clone();
+        if let (Some(option), Some(json)) = (&issue.operation_id, &self.operation_id)
+            && option != json
+        {
+            let message = format!("--operation-id is {option}, `operationId` is {json}");
+            return Err(Failed::usage(message).advise("give one of them, or twice the same"));
+        }
         issue.operation_id = issue.operation_id.or_else(|| self.operation_id.clone());
         if !issue.service_kept {
             issue.issued_from = issue.issued_from.or(self.issued_from_version);
         }
-        issue
+        Ok(issue)
     }
 
     /// `operation`, with all of it.

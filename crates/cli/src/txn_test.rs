@@ -26,7 +26,7 @@ fn the_documented_shape_is_read() {
 
     let request = Request::parse(example.as_bytes()).expect(&example);
 
-    let issue = request.issue(&IssueOptions::default());
+    let issue = request.issue(&IssueOptions::default()).unwrap();
     assert_eq!(issue.operation_id, Some(OperationId::new("order-17").unwrap()));
     assert_eq!(issue.issued_from, Some(12));
     let expected = operation()
@@ -56,17 +56,24 @@ fn bytes_that_are_not_text_are_base64() {
 }
 
 #[test]
-fn options_win_over_the_json() {
+fn options_and_json_name_one_operation() {
     let json = br#"{"operationId": "a", "issuedFromVersion": 3, "mutations": []}"#;
     let request = Request::parse(json).unwrap();
-    let id = OperationId::new("b").unwrap();
+    let named = |id: &str| IssueOptions {
+        operation_id: Some(OperationId::new(id).unwrap()),
+        ..IssueOptions::default()
+    };
 
-    let options = IssueOptions { operation_id: Some(id.clone()), ..IssueOptions::default() };
-    let issue = request.issue(&options);
-    assert_eq!((issue.operation_id, issue.issued_from), (Some(id), Some(3)));
-
+    for options in [named("a"), IssueOptions::default()] {
+        let issue = request.issue(&options).unwrap();
+        assert_eq!(issue.operation_id, named("a").operation_id);
+        assert_eq!(issue.issued_from, Some(3));
+    }
+    assert!(request.issue(&named("b")).is_err());
+    let options = IssueOptions { issued_from: Some(2), ..IssueOptions::default() };
+    assert_eq!(request.issue(&options).unwrap().issued_from, Some(2));
     let options = IssueOptions { service_kept: true, ..IssueOptions::default() };
-    assert_eq!(request.issue(&options).issued_from, None);
+    assert_eq!(request.issue(&options).unwrap().issued_from, None);
 }
 
 #[test]

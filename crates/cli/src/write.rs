@@ -25,7 +25,7 @@ const INPUT_BYTES_MAX: u64 = 32 << 20;
 pub struct KeyArgs {
     /// The key: 1 to 1,024 bytes.
     pub key: String,
-    /// KEY, and VALUE where there is one, are base64.
+    /// KEY is base64, and so is VALUE, given or printed.
     #[arg(long)]
     pub base64: bool,
 }
@@ -95,8 +95,8 @@ pub struct TxnArgs {
     /// Take the JSON from this file; `-` is standard input.
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
-    /// The operation's name. Options win over `operationId` and
-    /// `issuedFromVersion` of the JSON.
+    /// The operation's name. Options win over `issuedFromVersion` of the JSON;
+    /// its `operationId` must be the same.
     #[command(flatten)]
     pub issue: IssueOptions,
 }
@@ -159,7 +159,7 @@ pub(crate) async fn txn(
         Failed::usage(format!("the transaction cannot be read: {error}"))
             .advise("see `headwater txn --help` for its shape")
     })?;
-    let issue = request.issue(&args.issue);
+    let issue = request.issue(&args.issue)?;
     submit(client, &args.history, &issue, output, |it| request.add_to(it)).await
 }
 
@@ -170,8 +170,11 @@ async fn submit(
     output: &mut Output,
     build: impl FnOnce(Operation) -> Operation,
 ) -> Result<Exit, Failed> {
-    let (session, operation, sent) = issue.name(client, history).await?;
+    let (session, operation, mut sent) = issue.name(client, history).await?;
     let submission = session.submit(build(operation)).await;
+    // The history that answered: a repetition must not be applied to a later one
+    // of its name.
+    sent.history_id = sent.history_id.or_else(|| session.token().map(|it| it.history_id));
     let outcome = submission.map_err(|error| Failed::submission(&error, sent.clone()))?;
     output.answer(|| outcome::to_json(&outcome, &sent), || outcome::to_text(&outcome, &sent))?;
     Ok(outcome::exit(&outcome))

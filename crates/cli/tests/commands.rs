@@ -32,6 +32,9 @@ fn what_is_put_is_read_by_every_command() {
     assert_eq!(got["stamp"]["stateVersion"], 2);
     let got = served.ask(&["get", "h", "/wA=", "--base64"]);
     assert_eq!((&got["keyBase64"], &got["valueBase64"]), (&json!("/wA="), &json!("gA==")));
+    let got = served.ask(&["get", "h", "Z3JlZXRpbmc=", "--base64"]);
+    assert_eq!(got["keyBase64"], "Z3JlZXRpbmc=");
+    assert_eq!((&got["valueBase64"], &got["value"]), (&json!("aGVsbG8="), &Value::Null));
 
     let keys: Vec<_> = served.run(&["scan", "h", "--reverse", "--keys-only"]).answers;
     assert_eq!(keys[0], json!({ "keyBase64": "/wA=", "version": 2 }));
@@ -100,6 +103,12 @@ fn a_transaction_is_all_or_nothing() {
     assert_eq!(served.ask(&["get", "h", "a"])["value"], "2");
 
     assert_eq!(txn(json!({ "mutations": [{ "set": {} }] })).code, 2);
+    let named = json!({ "operationId": "t-2", "mutations": [{ "delete": { "key": "a" } }] });
+    let two = served.run_with(&["txn", "h", "--operation-id", "t-3"], named.to_string().as_bytes());
+    assert_eq!(two.code, 2);
+    let one = served.run_with(&["txn", "h", "--operation-id", "t-2"], named.to_string().as_bytes());
+    assert_eq!(one.code, 0, "{}", one.stderr);
+    assert_eq!(one.only()["operationId"], "t-2");
     assert_eq!(served.ask(&["add", "h", "n", "-1"])["results"][0]["sum"], -3);
 }
 
@@ -132,6 +141,9 @@ fn an_operation_id_makes_a_command_safe_to_repeat() {
     assert_eq!((&first["fromReceipt"], &second["fromReceipt"]), (&json!(false), &json!(true)));
     assert_eq!(first["results"], second["results"]);
     assert_eq!(first["issuedFromVersion"], 0);
+    // Whoever chose the id is told of which history the answer is.
+    let id = &served.ask(&["head", "h"])["head"]["historyId"];
+    assert_eq!((&first["historyId"], &second["historyId"]), (id, id));
     assert_eq!(served.ask(&["get", "h", "n", "--int"])["int"], 1);
     let reused = served.run(&["add", "h", "n", "2", "--operation-id", "once"]);
     assert_eq!(reused.code, 2);
@@ -190,6 +202,9 @@ fn what_breaks_a_rule_is_refused_by_name() {
     let large = root.path().join("large");
     fs::write(&large, vec![b'x'; (1 << 20) + 1]).unwrap();
     let large = large.to_str().unwrap();
+    let huge = root.path().join("huge");
+    fs::write(&huge, vec![b'x'; 9 << 20]).unwrap();
+    let (huge, folder) = (huge.to_str().unwrap(), root.path().to_str().unwrap());
 
     for (arguments, said) in [
         (&["create", "a/../b"][..], "`..`"),
@@ -197,6 +212,8 @@ fn what_breaks_a_rule_is_refused_by_name() {
         (&["put", "h", "", "v"], "key"),
         (&["put", "h", &"k".repeat(1_025), "v"], "1024"),
         (&["put", "h", "k", "--value-file", large], "1048576"),
+        (&["put", "h", "k", "--value-file", huge], "mutations[0].put.value: a value is 9437184"),
+        (&["put", "h", "k", "--value-file", folder], "directory"),
         (&["put", "h", "k", "--value-file", "/does/not/exist"], "/does/not/exist"),
         (&["put", "h", "not base64", "v", "--base64"], "base64"),
         (&["get", "h", ""], "key"),
@@ -209,7 +226,13 @@ fn what_breaks_a_rule_is_refused_by_name() {
         assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.stderr);
         let message = ran.error()["message"].as_str().unwrap().to_owned();
         assert!(message.contains(said), "{arguments:?}: {message}");
+        assert!(!message.contains("invalid request"), "{arguments:?}: {message}");
     }
+    // What can never work is not to be repeated.
+    let mut put = headwater(&["put", "h", "k", "--value-file", large, "--operation-id", "x"]);
+    put.args(["--writer", &served.address]);
+    let text = run(put, b"").stderr;
+    assert!(text.contains("applied: no") && !text.contains("--operation-id"), "{text}");
     assert_eq!(served.ask(&["head", "h"])["head"]["stateVersion"], 0);
 }
 
@@ -291,6 +314,43 @@ fn no_server_means_not_applied_and_a_silent_one_means_maybe() {
 }
 
 #[test]
+fn a_creation_in_doubt_says_what_repeats_it() {
+    // Takes the request, and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let create = &["create", "h", "--json", "--deadline-seconds", "1", "--writer", &address][..];
+
+    let silent = run(headwater(create), b"");
+
+    assert_eq!(silent.code, 5, "{}", silent.stderr);
+    let error = silent.error();
+    let id = error["historyId"].as_str().unwrap();
+    assert!(error["advice"].as_str().unwrap().contains(&format!("--history-id {id}")), "{error}");
+    assert!(!error["message"].as_str().unwrap().contains("not done"), "{error}");
+    let given = "0123456789abcdef0123456789abcdef";
+    let silent = run(headwater(&[create, &["--history-id", given]].concat()), b"");
+    assert_eq!(silent.error()["historyId"], given);
+}
+
+#[test]
+fn a_file_is_not_a_place_for_histories() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for root in [file.clone(), file.join("below")] {
+        let serve = ["serve", "--json", "--listen", "127.0.0.1:0", "--root"];
+        let mut command = headwater(&serve);
+        command.arg(&root);
+
+        let ran = run(command, b"");
+
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        let message = ran.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.ends_with("is not a directory"), "{message}");
+    }
+}
+
+#[test]
 fn damaged_data_is_named_and_never_served() {
     let (root, served) = served();
     served.ask(&["put", "h", "k", "v"]);
@@ -360,9 +420,14 @@ fn text_is_for_people() {
         String::from_utf8(run(command, b"").stdout).unwrap()
     };
 
-    assert!(text(&["put", "h", "k", "two\nlines"]).starts_with("accepted at version 1\n"));
+    let put = text(&["put", "h", "k", "two\nlines", "--operation-id", "first"]);
+    assert!(put.starts_with("accepted at version 1\n"), "{put}");
+    let id = served.ask(&["head", "h"])["head"]["historyId"].as_str().unwrap().to_owned();
+    let repeat = format!("--operation-id first --issued-from 0 --history-id {id}\n");
+    assert!(put.ends_with(&repeat), "{put}");
     assert_eq!(text(&["get", "h", "k"]), "two\nlines\n");
     assert_eq!(text(&["get", "h", "k", "--raw"]), "two\nlines");
+    assert_eq!(text(&["get", "h", "aw==", "--base64"]), "dHdvCmxpbmVz\n");
     assert_eq!(text(&["scan", "h"]), "k\ttwo\\nlines\n");
     assert!(text(&["add", "h", "n", "41"]).starts_with("41\n"));
     assert_eq!(text(&["get", "h", "n", "--int"]), "41\n");
@@ -370,5 +435,15 @@ fn text_is_for_people() {
     let head = text(&["head", "h"]);
     assert!(head.contains("operations     2 accepted"), "{head}");
     assert!(head.contains("receipts       complete from version 1 on"), "{head}");
+
+    // Bytes that are no text are never shown as if they were.
+    text(&["put", "h", "Yg==", "aP8K", "--base64"]);
+    let mut get = headwater(&["get", "h", "b"]);
+    get.args(["--writer", &served.address]);
+    let got = run(get, b"");
+    assert_eq!(got.stdout, b"h\\xff\\n\n");
+    assert_eq!(got.stderr.lines().count(), 1);
+    assert!(got.stderr.contains("--raw") && got.stderr.contains("--base64"), "{}", got.stderr);
+    assert_eq!(text(&["get", "h", "Yg==", "--base64"]), "aP8K\n");
     drop(root);
 }

@@ -1,6 +1,7 @@
 //! Options of `serve` that depend on more than one flag: which store, and the
 //! replica's settings without those of a replica that stands alone.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
@@ -109,7 +110,16 @@ impl Args for ReplicaFlags {
 
 fn directory_url(root: &Path) -> Result<String, Failed> {
     let failed = |error| Failed::file("use", root, &error);
-    std::fs::create_dir_all(root).map_err(failed)?;
+    // Anything but a folder, there or on the way there.
+    let is_in_the_way =
+        |kind| matches!(kind, io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory);
+    std::fs::create_dir_all(root).map_err(|error| {
+        if is_in_the_way(error.kind()) {
+            Failed::usage(format!("{} is not a directory", root.display()))
+        } else {
+            failed(error)
+        }
+    })?;
     let absolute = std::path::absolute(root).map_err(failed)?;
     let url = Url::from_file_path(&absolute)
         .map_err(|()| Failed::usage(format!("not a directory: {}", absolute.display())))?;
