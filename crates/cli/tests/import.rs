@@ -552,7 +552,7 @@ fn the_first_call_of_an_import_gives_up_when_it_is_told_to() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let import = ["import", "h", input.to_str().unwrap(), "--json", "--writer", &address];
-    let limits = ["--give-up-seconds", "1", "--deadline-seconds", "86400"];
+    let limits = ["--give-up-seconds", "1", "--deadline-seconds", "300"];
     let mut command = headwater(&[&import[..], &limits].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
 
