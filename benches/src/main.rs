@@ -6,8 +6,8 @@
 //!
 //! Callers are closed loop: each sends its next operation when it has the
 //! answer to the one before. Times are from the call to the answer. Every line
-//! says what the store was told to take, so that figures can be read as
-//! multiples of it; `baseline` measures the store by itself in the same run.
+//! says what the store was told to take, and what one call to it took in the
+//! same run (timers are coarse): ratios are to that.
 
 mod load;
 mod report;

@@ -15,6 +15,9 @@ pub(crate) struct Line {
     is_grpc: bool,
     store_write_ms: f64,
     store_read_ms: f64,
+    /// What one call of the kind that the scenario cannot do without took, by
+    /// itself, in this run.
+    store_measured_ms: f64,
     value_bytes: usize,
     seconds: f64,
     calls: u64,
@@ -23,8 +26,7 @@ pub(crate) struct Line {
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
-    /// p50 as a multiple of what the store takes for the one call that the
-    /// protocol cannot do without.
+    /// p50 as a multiple of `store_measured_ms`.
     p50_ratio: f64,
     puts_per_call: f64,
     gets_per_call: f64,
@@ -51,6 +53,7 @@ pub(crate) fn line(
         is_grpc: plan.is_grpc,
         store_write_ms: plan.write.as_secs_f64() * 1_000.0,
         store_read_ms: plan.read.as_secs_f64() * 1_000.0,
+        store_measured_ms: floor_ms,
         value_bytes: plan.value_bytes,
         seconds: measured.time.as_secs_f64(),
         calls: measured.calls,

@@ -33,6 +33,8 @@ impl Scenario {
 
 async fn commit(plan: Plan) -> Result<Line, BoxError> {
     let system = System::start(plan).await?;
+    // One replacement of the head: nothing can be durable with less.
+    let floor_ms = system.floor_ms(true).await?;
     let putter = system.putter(plan.value_bytes);
     let (measured, store) = counted(&system, plan, move |caller, n| {
         let putter = putter.clone();
@@ -40,8 +42,6 @@ async fn commit(plan: Plan) -> Result<Line, BoxError> {
     })
     .await;
     system.stop().await;
-    // One replacement of the head: nothing can be durable with less.
-    let floor_ms = plan.write.as_secs_f64() * 1_000.0;
     Ok(line("commit", plan, floor_ms, &measured, &store))
 }
 
@@ -52,6 +52,8 @@ async fn strong_read(plan: Plan) -> Result<Line, BoxError> {
     if !join_all(puts).await.into_iter().all(|is_accepted| is_accepted) {
         return Err("the keys to read could not be written".into());
     }
+    // One conditional read of the head.
+    let floor_ms = system.floor_ms(false).await?;
     let getter = system.getter();
     let (measured, store) = counted(&system, plan, move |caller, _| {
         let getter = getter.clone();
@@ -59,8 +61,6 @@ async fn strong_read(plan: Plan) -> Result<Line, BoxError> {
     })
     .await;
     system.stop().await;
-    // One conditional read of the head.
-    let floor_ms = plan.read.as_secs_f64() * 1_000.0;
     Ok(line("strong-read", plan, floor_ms, &measured, &store))
 }
 

@@ -15,6 +15,7 @@ use headwater_daemon::serve::{Listening, Services};
 use headwater_replica::{Consistency, Reader, Replica, ReplicaConfig};
 use headwater_store::{Entropy, Latency, Meter, Readings, Store};
 use headwater_writer::{Question, Writer, WriterConfig};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Plan;
@@ -26,6 +27,7 @@ pub(crate) struct System {
     pub(crate) history: HistoryName,
     pub(crate) writer: Writer,
     pub(crate) replica: Replica,
+    store: Arc<dyn Store>,
     meter: Arc<Meter>,
     grpc: Option<Grpc>,
 }
@@ -44,13 +46,33 @@ impl System {
         let latency: Arc<dyn Store> = Arc::new(Latency::new(memory, plan.read, plan.write));
         let meter = Arc::new(Meter::new(latency));
         let store: Arc<dyn Store> = Arc::<Meter>::clone(&meter);
+        let below = Arc::clone(&store);
         let writer =
             headwater_writer::start(Arc::clone(&store), WriterConfig::default(), entropy.clone())?;
         let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy.clone())?;
         let history = HistoryName::parse("bench")?;
         writer.create(&history, HistoryId::from_bytes(entropy.bytes16()), false).await?;
         let grpc = if plan.is_grpc { Some(Grpc::start(&writer, &replica).await?) } else { None };
-        Ok(Self { history, writer, replica, meter, grpc })
+        Ok(Self { history, writer, replica, store: below, meter, grpc })
+    }
+
+    /// What one write, or one read, takes in the store by itself: the median of
+    /// some, in milliseconds.
+    pub(crate) async fn floor_ms(&self, is_write: bool) -> Result<f64, BoxError> {
+        const CALLS: usize = 21;
+        self.store.put("floor/object", Bytes::from_static(b"x")).await?;
+        let mut took = Vec::with_capacity(CALLS);
+        for _ in 0..CALLS {
+            let began = Instant::now();
+            if is_write {
+                self.store.put(&format!("floor/{}", took.len()), Bytes::new()).await?;
+            } else {
+                self.store.get("floor/object").await?;
+            }
+            took.push(began.elapsed());
+        }
+        took.sort_unstable();
+        Ok(took[CALLS / 2].as_secs_f64() * 1_000.0)
     }
 
     pub(crate) fn readings(&self) -> Readings {
@@ -160,7 +182,7 @@ impl Getter {
             return read.is_ok_and(|it| it.value.is_some());
         }
         let Ok(key) = Key::new(key) else { return false };
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         let read = self.reader.get(&key, Consistency::Strong, deadline).await;
         read.is_ok_and(|(entry, _)| entry.is_some())
     }
