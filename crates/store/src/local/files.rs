@@ -286,6 +286,15 @@ fn sync_folder(folder: &Path) -> Result<(), CallError> {
     File::open(folder).and_then(|it| it.sync_all()).map_err(CallError::io("sync", folder))
 }
 
+#[cfg(unix)]
+fn identity_of(metadata: &fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt as _;
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn identity_of(_: &fs::Metadata) -> Identity {}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -327,12 +336,3 @@ mod tests {
         assert_eq!(head, [root.path().join("h")]);
     }
 }
-
-#[cfg(unix)]
-fn identity_of(metadata: &fs::Metadata) -> Identity {
-    use std::os::unix::fs::MetadataExt as _;
-    (metadata.dev(), metadata.ino())
-}
-
-#[cfg(not(unix))]
-fn identity_of(_: &fs::Metadata) -> Identity {}
