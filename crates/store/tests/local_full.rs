@@ -69,16 +69,17 @@ async fn what_does_not_fit_is_a_named_error_and_leaves_everything_as_it_was() {
     assert!(matches!(created, HeadWrite::Replaced { .. }), "{created:?}");
 
     // A limit on the size of files ends a write in the middle, as a full disk
-    // does. Its signal is ignored, so that the write fails instead.
-    let status = Command::new("sh")
+    // does. Its signal is ignored, so that the write fails instead. What the
+    // child prints goes through pipes: to a file it would meet the limit too.
+    let child = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())
         .args(["--exact", "child_meets_a_full_file_system"])
         .env(ROOT, root.path())
-        .status()
+        .output()
         .unwrap();
 
-    assert!(status.success(), "{status}");
+    assert!(child.status.success(), "{child:?}");
     match store.read_head(HEAD, None).await.unwrap() {
         HeadRead::Found { bytes, .. } => assert_eq!(bytes, "2", "the child did run"),
         other => panic!("{other:?}"),
