@@ -95,7 +95,7 @@ impl Model {
                     state.remove(&key);
                     self.deleted.insert(key, version);
                 }
-                MutationKind::DeleteRange(_) | MutationKind::Add(_) => unimplemented!(),
+                MutationKind::DeleteRange(_) | MutationKind::Add(_) => panic!("no script uses it"),
             }
         }
         self.states.push(state);
@@ -118,7 +118,7 @@ impl Model {
             PreconditionKind::KeyAbsent(key) => !state.contains_key(key),
             PreconditionKind::KeyExists(key) => state.contains_key(key),
             PreconditionKind::KeyAtVersion(_) | PreconditionKind::ValueEquals(_) => {
-                unimplemented!()
+                panic!("no script uses it")
             }
         }
     }
