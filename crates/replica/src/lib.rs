@@ -37,7 +37,6 @@ mod reader;
 mod recent;
 mod replica;
 mod scans;
-mod seen;
 mod service;
 
 pub use self::config::{ConfigError, ReplicaConfig};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
 use headwater_proto::v1::read_service_server::ReadServiceServer;
+use headwater_state::Seen;
 use headwater_store::{Entropy, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,7 +16,6 @@ use crate::follower::FollowerOptions;
 use crate::histories::Histories;
 use crate::push;
 use crate::reader::Reader;
-use crate::seen::Seen;
 use crate::service::ReadRpc;
 
 /// A running replica.

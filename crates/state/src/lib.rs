@@ -30,6 +30,7 @@ mod chunk;
 mod error;
 mod loader;
 mod overlay;
+mod seen;
 mod source;
 mod span;
 mod view;
@@ -52,4 +53,5 @@ pub use self::build::{
 pub use self::cache::ChunkCache;
 pub use self::error::{BuildError, Defect, StateError};
 pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened};
+pub use self::seen::Seen;
 pub use self::view::{Entry, Page, Scan, View};

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use headwater_core::follow::Position;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
-use headwater_state::{ChunkCache, LoadOptions, Loader};
+use headwater_state::{ChunkCache, LoadOptions, Loader, Seen};
 use headwater_store::{Entropy, Store};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -43,6 +42,9 @@ pub(crate) struct Histories {
     pub(crate) entropy: Entropy,
     pub(crate) publisher_id: String,
     cache: ChunkCache,
+    /// How far each history was followed: one that went back is refused, also
+    /// after it was closed.
+    seen: Seen,
     notices: broadcast::Sender<HeadNotice>,
     open: Mutex<Open>,
 }
@@ -50,9 +52,6 @@ pub(crate) struct Histories {
 struct Open {
     /// `None` once the process is stopping.
     histories: Option<BTreeMap<HistoryName, Handle>>,
-    /// How far histories that are closed again had been followed: one that went
-    /// back meanwhile is refused, as if it had stayed open.
-    seen: Seen,
     tasks: JoinSet<()>,
     generation: u64,
 }
@@ -80,15 +79,11 @@ impl Histories {
             "" => format!("writer-{:016x}", entropy.u64()),
             chosen => chosen.to_owned(),
         };
-        let open = Open {
-            histories: Some(BTreeMap::new()),
-            seen: Seen::default(),
-            tasks: JoinSet::new(),
-            generation: 0,
-        };
+        let open = Open { histories: Some(BTreeMap::new()), tasks: JoinSet::new(), generation: 0 };
         Arc::new(Self {
             store,
             cache: ChunkCache::new(config.chunk_cache_bytes),
+            seen: Seen::default(),
             config: Arc::new(config),
             entropy,
             publisher_id,
@@ -164,7 +159,7 @@ impl Histories {
         open: &mut Open,
         history: &HistoryName,
     ) -> Result<Handle, AskError> {
-        let Open { histories, seen, tasks, generation } = open;
+        let Open { histories, tasks, generation } = open;
         let histories = histories.as_mut().ok_or(AskError::ShuttingDown)?;
         if let Some(handle) = histories.get(history) {
             return Ok(handle.clone());
@@ -183,13 +178,13 @@ impl Histories {
         };
         histories.insert(history.clone(), handle.clone());
         while tasks.try_join_next().is_some() {}
-        let driver = Driver::new(self.parts(history), seen.take(history));
+        let driver = Driver::new(self.parts(history));
         let may_end = {
             let (this, history) = (Arc::downgrade(self), history.clone());
             let generation = handle.generation;
-            move |commands: &mpsc::Receiver<Command>, seen| {
+            move |commands: &mpsc::Receiver<Command>| {
                 let Some(this) = this.upgrade() else { return true };
-                this.forget(&history, generation, commands, seen)
+                this.forget(&history, generation, commands)
             }
         };
         tasks.spawn(driver.run(taken, may_end));
@@ -209,6 +204,7 @@ impl Histories {
             config: Arc::clone(&self.config),
             publisher_id: self.publisher_id.clone(),
             entropy: self.entropy.clone(),
+            seen: self.seen.clone(),
             notices: self.notices.clone(),
         }
     }
@@ -220,21 +216,15 @@ impl Histories {
         history: &HistoryName,
         generation: u64,
         commands: &mpsc::Receiver<Command>,
-        seen: Option<Position>,
     ) -> bool {
         let mut open = self.lock();
-        let Open { histories: Some(histories), seen: all_seen, .. } = &mut *open else {
-            return true;
-        };
+        let Some(histories) = &mut open.histories else { return true };
         // Questions are handed over under the same lock.
         if !commands.is_empty() {
             return false;
         }
         if histories.get(history).is_some_and(|it| it.generation == generation) {
             histories.remove(history);
-        }
-        if let Some(seen) = seen {
-            all_seen.keep(history, seen);
         }
         true
     }
@@ -256,37 +246,6 @@ impl Histories {
     fn lock(&self) -> MutexGuard<'_, Open> {
         // Nothing in here panics halfway through a change.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Positions of histories that are not open, the latest kept ones of them.
-#[derive(Debug, Default)]
-struct Seen {
-    positions: BTreeMap<HistoryName, (u64, Position)>,
-    order: BTreeMap<u64, HistoryName>,
-    count: u64,
-}
-
-/// Positions kept: about 20 MB at the most.
-const SEEN_MAX: usize = 65_536;
-
-impl Seen {
-    fn keep(&mut self, history: &HistoryName, position: Position) {
-        self.take(history);
-        self.count += 1;
-        self.positions.insert(history.clone(), (self.count, position));
-        self.order.insert(self.count, history.clone());
-        if SEEN_MAX < self.order.len()
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.positions.remove(&oldest);
-        }
-    }
-
-    fn take(&mut self, history: &HistoryName) -> Option<Position> {
-        let (at, position) = self.positions.remove(history)?;
-        self.order.remove(&at);
-        Some(position)
     }
 }
 

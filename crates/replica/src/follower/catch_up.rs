@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_core::follow::{self, FollowError, Position};
+use headwater_core::follow::{FollowError, Position};
 use headwater_core::format::head::{self, HeadDecodeError};
 use headwater_core::head::Head;
 use headwater_core::id::{HistoryId, Tag};
@@ -165,19 +165,7 @@ async fn advance(
     if let Some(local) = local {
         return loader.advance(&local.view, &local.position(), head).await;
     }
-    // Another history may have taken the name meanwhile: there is no view that
-    // it could be mixed with.
-    let seen = seen.filter(|it| it.history_id == head.history_id);
-    if let Some(seen) = seen {
-        follow::plan(seen, head)?;
-    }
-    let Opened { view, changes } = loader.open(head).await?;
-    // A head that went back and was written to since is later than what was
-    // seen. Its chain tells, as far as its tail reaches back.
-    let passed = seen.and_then(|it| Some((it, view.chain_hash_at(it.version)?)));
-    if let Some((seen, actual)) = passed.filter(|(seen, actual)| seen.chain_hash != *actual) {
-        return Err(FollowError::ChainBroken { expected: seen.chain_hash, actual }.into());
-    }
+    let Opened { view, changes } = loader.open_after(head, seen).await?;
     Ok(Advanced { view, changes, reopened: true })
 }
 

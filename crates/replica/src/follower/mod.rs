@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
-use headwater_state::Loader;
+use headwater_state::{Loader, Seen};
 use headwater_store::Entropy;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -33,7 +33,6 @@ use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
 use crate::recent::Recent;
 use crate::scans::Scans;
-use crate::seen::Seen;
 
 /// Requests on their way to the driver. Past it they wait to be let in.
 const ASKS_MAX: usize = 1_024;

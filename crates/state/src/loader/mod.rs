@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures::TryStreamExt as _;
-use headwater_core::follow::{self, Chain, Plan, Position};
+use headwater_core::follow::{self, Chain, FollowError, Plan, Position};
 use headwater_core::format;
 use headwater_core::head::{Head, SnapshotRef};
 use headwater_core::id::HistoryName;
@@ -135,6 +135,33 @@ impl Loader {
         }
         debug_assert_eq!(view.version(), version, "a head's tail is contiguous");
         Ok(view)
+    }
+
+    /// As [`Loader::open`], by a process that had followed the history to `seen`
+    /// and holds nothing of it any more. Another history that has taken the name
+    /// is opened as well: there is no view that it could be mixed with.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Loader::open`]; [`StateError::Follow`] for a head that went back
+    /// or aside, as far as its tail reaches.
+    pub async fn open_after(
+        &self,
+        head: &Head,
+        seen: Option<&Position>,
+    ) -> Result<Opened, StateError> {
+        let seen = seen.filter(|it| it.history_id == head.history_id);
+        if let Some(seen) = seen {
+            follow::plan(seen, head)?;
+        }
+        let opened = self.open(head).await?;
+        // A head that went back and was written to since is later than what was
+        // seen. Its chain tells, as far as its tail reaches back.
+        let passed = seen.and_then(|it| Some((it, opened.view.chain_hash_at(it.version)?)));
+        if let Some((seen, actual)) = passed.filter(|(seen, actual)| seen.chain_hash != *actual) {
+            return Err(FollowError::ChainBroken { expected: seen.chain_hash, actual }.into());
+        }
+        Ok(opened)
     }
 
     /// Follows `head` from `view`, which is the state at `position`. Moves to

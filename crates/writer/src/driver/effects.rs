@@ -79,7 +79,8 @@ impl Driver {
         let pause = self.pause(failures);
         let store = Arc::clone(&self.parts.store);
         let loader = self.parts.loader.clone();
-        let (confirmed, seen) = (self.confirmed.clone(), self.seen);
+        let confirmed = self.confirmed.clone();
+        let seen = self.parts.seen.position(&self.parts.history);
         self.begin(async move {
             rest(pause).await;
             Done::Read(Box::new(read(store, loader, known, confirmed, seen).await))

@@ -33,7 +33,7 @@ use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::publish::{Answer, BatchId, Control, Effect, Event, Publisher, Ticket};
-use headwater_state::{Loader, View};
+use headwater_state::{Loader, Seen, View};
 use headwater_store::{Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -131,6 +131,7 @@ pub(crate) struct Parts {
     pub(crate) config: Arc<WriterConfig>,
     pub(crate) publisher_id: String,
     pub(crate) entropy: Entropy,
+    pub(crate) seen: Seen,
     pub(crate) notices: broadcast::Sender<HeadNotice>,
 }
 
@@ -155,10 +156,6 @@ pub(crate) struct Driver {
     publisher: Publisher,
     waiting: Waiting,
     confirmed: Option<Confirmed>,
-    /// The newest head that was followed, by this driver or one before it. Kept
-    /// when the publisher forgets its head: a history that went back is refused
-    /// until the process is started again.
-    seen: Option<Position>,
     predicted: VecDeque<(BatchId, View)>,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     upkeep: Upkeep,
@@ -175,7 +172,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(parts: Parts, seen: Option<Position>) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
         let mut nonce_seed = [0; 32];
         nonce_seed[..16].copy_from_slice(&parts.entropy.bytes16());
         nonce_seed[16..].copy_from_slice(&parts.entropy.bytes16());
@@ -185,7 +182,6 @@ impl Driver {
             parts,
             waiting: Waiting::default(),
             confirmed: None,
-            seen,
             predicted: VecDeque::new(),
             work: FuturesUnordered::new(),
             upkeep: Upkeep::default(),
@@ -203,7 +199,7 @@ impl Driver {
     pub(crate) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
-        mut may_end: impl FnMut(&mpsc::Receiver<Command>, Option<Position>) -> bool,
+        mut may_end: impl FnMut(&mpsc::Receiver<Command>) -> bool,
     ) {
         let span = tracing::info_span!("history", name = %self.parts.history);
         async {
@@ -227,7 +223,7 @@ impl Driver {
                     () = sleep_until(idle_at), if is_open && self.is_idle() => {
                         // From here on a new driver takes what comes; what is
                         // in the queue already is still answered here.
-                        if may_end(&commands, self.seen) {
+                        if may_end(&commands) {
                             commands.close();
                         }
                         last_used = Instant::now();
@@ -308,7 +304,7 @@ impl Driver {
                     Followed::Same => (),
                     Followed::Nothing => self.confirmed = None,
                     Followed::To(confirmed) => {
-                        self.seen = Some(confirmed.position);
+                        self.parts.seen.note(&self.parts.history, confirmed.position);
                         self.confirmed = Some(confirmed);
                     }
                 }
@@ -356,7 +352,7 @@ impl Driver {
         }
         if let Some(confirmed) = &mut self.confirmed {
             confirmed.position = Position::of(&observed.head);
-            self.seen = Some(confirmed.position);
+            self.parts.seen.note(&self.parts.history, confirmed.position);
         }
         self.notify();
         self.begin_rebase();

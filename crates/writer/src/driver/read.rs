@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater_core::follow::{self, FollowError, Position};
+use headwater_core::follow::{FollowError, Position};
 use headwater_core::format::head::{self, HeadDecodeError};
 use headwater_core::head::{Head, ObservedHead};
 use headwater_core::id::{HistoryName, Tag};
@@ -117,11 +117,6 @@ async fn catch_up(
     head: &Head,
 ) -> Result<(Confirmed, EvidenceUpdate), StateError> {
     let position = Position::of(head);
-    match seen.map(|it| follow::plan(&it, head)) {
-        // Another history has the name: nothing of the old one counts.
-        None | Some(Ok(_) | Err(FollowError::Replaced { .. })) => (),
-        Some(Err(error)) => return Err(error.into()),
-    }
     let advanced = match confirmed {
         None => None,
         Some(it) => match loader.advance(&it.view, &it.position, head).await {
@@ -133,7 +128,7 @@ async fn catch_up(
     let (view, changes, is_whole_tail) = if let Some(it) = advanced {
         (it.view, it.changes, it.reopened)
     } else {
-        let opened = loader.open(head).await?;
+        let opened = loader.open_after(head, seen.as_ref()).await?;
         (opened.view, opened.changes, true)
     };
     let evidence = if is_whole_tail {

@@ -364,3 +364,21 @@ async fn a_head_that_went_back_is_refused_though_the_history_was_closed_meanwhil
     let head = look::head(&*world.store, &name("h")).await;
     assert_eq!(head.state_version.get(), 1, "nothing was published on the older head");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_went_another_way_is_refused_though_the_history_was_closed_meanwhile() {
+    let (world, host) = World::new().await;
+    host.accept(Op::new("one").put("k", "1")).await;
+    let old = world.store.get("h/head.json").await.unwrap();
+    host.accept(Op::new("two").put("k", "2")).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3_600)).await;
+    move_head_away(&world).await;
+    world.store.put("h/head.json", old).await.unwrap();
+    // Later than anything that was seen, by somebody who had not seen it.
+    let stranger = world.host();
+    for n in 0..3 {
+        stranger.accept(Op::new(format!("aside{n}")).put("k", "3")).await;
+    }
+
+    expect_refusal(&world, &host, plain("three"), "h/head.json").await;
+}

@@ -1,16 +1,14 @@
 //! How far each history was followed, also after it was dropped.
 //!
-//! A follower refuses a head that went back because it holds the newer one. So
-//! that a replica does not take the older one for news once the follower is
-//! gone, the last position outlives it, for as long as the process.
+//! Whoever holds a history refuses a head that went back because it holds the
+//! newer one. So that the older one is not taken for news once the history was
+//! closed, the last position outlives it, for as long as the process.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::follow::Position;
 use headwater_core::id::HistoryName;
-
-use crate::follower::lock;
 
 /// Names that are remembered; past it the one used least recently is forgotten.
 /// Each takes about 300 bytes with a name of 40: 20 MB in all.
@@ -18,7 +16,7 @@ const NAMES_MAX: usize = 65_536;
 
 /// The last position of each history, by name. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen(Arc<Mutex<Inner>>);
+pub struct Seen(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -47,9 +45,14 @@ impl Seen {
         Self(Arc::new(Mutex::new(Inner { by_name, by_use, n_uses: 0, names_max })))
     }
 
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in here panics halfway through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How far the history with this name was followed.
-    pub(crate) fn position(&self, name: &HistoryName) -> Option<Position> {
-        let mut inner = lock(&self.0);
+    pub fn position(&self, name: &HistoryName) -> Option<Position> {
+        let mut inner = self.lock();
         let position = inner.by_name.get(name)?.position;
         inner.put(name, position);
         Some(position)
@@ -58,8 +61,8 @@ impl Seen {
     /// A head was followed. An earlier one of the same history changes nothing:
     /// a follower that was dropped may be behind the one that took its place.
     /// Another history takes the name over, and what was known is forgotten.
-    pub(crate) fn note(&self, name: &HistoryName, position: Position) {
-        let mut inner = lock(&self.0);
+    pub fn note(&self, name: &HistoryName, position: Position) {
+        let mut inner = self.lock();
         let known = inner.by_name.get(name).map(|it| it.position);
         let known = known.filter(|it| it.history_id == position.history_id);
         let newest = known.filter(|it| position.revision <= it.revision).unwrap_or(position);
@@ -132,7 +135,7 @@ mod tests {
         let known = ["a", "b", "c", "d"].map(|it| seen.position(&name(it)).is_some());
 
         assert_eq!(known, [true, true, false, true]);
-        let inner = lock(&seen.0);
+        let inner = seen.lock();
         assert_eq!((inner.by_name.len(), inner.by_use.len()), (3, 3));
     }
 }
