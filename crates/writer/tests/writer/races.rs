@@ -81,7 +81,7 @@ async fn two_writers_race_over_a_store_that_loses_answers() {
 #[tokio::test(start_paused = true)]
 async fn many_writers_on_one_head_all_finish() {
     let (world, _) = World::new().await;
-    let hosts: Vec<_> = (0..16)
+    let hosts: Vec<_> = (0..32)
         .map(|_| {
             world.host_behind(WriterConfig::default(), |store| {
                 let write = Duration::from_millis(20);
@@ -101,7 +101,7 @@ async fn many_writers_on_one_head_all_finish() {
         .collect();
     all.collect::<Vec<()>>().await;
 
-    assert_eq!(look::number(&world.state().await, "n"), 80);
+    assert_eq!(look::number(&world.state().await, "n"), 160);
     let attempts: u64 = hosts.iter().map(|it| it.faults.calls(Call::ReplaceHead)).sum();
     let commits = world.head().await.state_version.get();
     assert!(attempts < 4 * commits, "{attempts} attempts for {commits} commits");
