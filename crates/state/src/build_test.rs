@@ -1,8 +1,12 @@
 //! What a compaction writes, reads and leaves alone.
 
+use std::collections::BTreeSet;
+
+use futures::TryStreamExt as _;
 use headwater_core::change::Resolved;
 use headwater_core::format::snapshot::ChunkRef;
-use headwater_core::keys::ObjectKind;
+use headwater_core::head::SnapshotRef;
+use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_store::{Call, Fault, Gate, Rule};
 
 use crate::bucket::{Bucket, SMALL, delete, delete_range, key, put};
@@ -169,6 +173,40 @@ async fn new_objects_are_staged_where_they_are_told_to_be() {
     assert_eq!(new.len(), built.chunks_written);
     assert!(new.iter().all(|it| it.object.key.staged() == staged));
     assert!(new.iter().all(|it| it.object.key.kind() == ObjectKind::Chunk));
+}
+
+/// What a snapshot leads to.
+async fn reached(bucket: &Bucket, snapshot: &SnapshotRef) -> BTreeSet<ObjectKey> {
+    let loader = bucket.cold_loader();
+    loader.reached(snapshot).map_ok(|it| it.object.key).try_collect().await.unwrap()
+}
+
+#[tokio::test]
+async fn what_a_snapshot_replaces_is_what_the_old_one_reaches_and_it_does_not() {
+    let mut bucket = filled(1_000).await;
+    let within = |it: &&ChunkRef| 1 < it.count;
+    let first = bucket.view.base().chunks().iter().find(within).unwrap().first.clone();
+    let changes = [
+        puts(500..510, "other"),
+        puts((0..1_000).step_by(90), "spread"),
+        vec![put("zzz", "after all")],
+        // Its chunk is read, and comes out the same.
+        vec![delete([first.as_ref(), b"x"].concat())],
+        vec![delete_range(&text(100), &text(800))],
+        vec![delete_range("", "")],
+        puts(0..50, "back"),
+    ];
+    for mutations in changes {
+        bucket.commit(mutations).await;
+        let before = bucket.head.snapshot.clone();
+
+        let built = bucket.compact().await;
+
+        let (old, new) = (reached(&bucket, &before).await, reached(&bucket, &built.snapshot).await);
+        let expected: Vec<_> = old.difference(&new).cloned().collect();
+        assert_eq!(built.replaced, expected);
+        assert_eq!(new.difference(&old).count(), built.chunks_written);
+    }
 }
 
 #[tokio::test]

@@ -52,6 +52,6 @@ pub use self::build::{
 };
 pub use self::cache::ChunkCache;
 pub use self::error::{BuildError, Defect, StateError};
-pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened};
+pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened, ReachedObject};
 pub use self::seen::Seen;
 pub use self::view::{Entry, Page, Scan, View};

@@ -1,12 +1,13 @@
 //! Cutting a run of entries into chunks, and bringing them to the bucket.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::format::snapshot::ChunkRef;
 use headwater_core::head::ObjectRef;
-use headwater_core::keys::ObjectKind;
+use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::operation::Key;
 use headwater_core::version::Revision;
 use headwater_store::{PutError, ReadError};
@@ -28,6 +29,8 @@ pub(super) struct ChunkWriter<'a> {
     /// Since the last cut.
     entries: Vec<ChunkEntry>,
     chunks: Vec<ChunkRef>,
+    /// Of the base, and not taken over so far.
+    replaced: BTreeSet<ObjectKey>,
     /// Tasks, so that they go on while the builder waits for a read. They end
     /// with this.
     uploads: JoinSet<Result<(), PutError>>,
@@ -52,6 +55,7 @@ impl<'a> ChunkWriter<'a> {
             cutter,
             entries: Vec::new(),
             chunks: Vec::new(),
+            replaced: BTreeSet::new(),
             uploads: JoinSet::new(),
             uploads_max,
             chunks_written: 0,
@@ -67,6 +71,18 @@ impl<'a> ChunkWriter<'a> {
     pub(super) fn reuse(&mut self, chunk: ChunkRef) {
         self.chunks_reused += 1;
         self.chunks.push(chunk);
+    }
+
+    /// A chunk of the base is not taken over as it is. Its entries may still
+    /// come out the same.
+    pub(super) fn replace(&mut self, chunk: &ChunkRef) {
+        self.replaced.insert(chunk.object.key.clone());
+    }
+
+    /// The chunks of the base that are in no chunk list of this writer, in order
+    /// of keys.
+    pub(super) fn take_replaced(&mut self) -> Vec<ObjectKey> {
+        std::mem::take(&mut self.replaced).into_iter().collect()
     }
 
     pub(super) async fn push_written(
@@ -106,6 +122,7 @@ impl<'a> ChunkWriter<'a> {
         if let Some(same) = self.base.chunk_from(&chunk.first)
             && same.object.hash == chunk.object.hash
         {
+            self.replaced.remove(&same.object.key);
             self.reuse(same.clone());
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! From a head to a view, and from a view to the next.
 
+mod reached;
 mod receipts;
 mod tail;
 
@@ -14,6 +15,7 @@ use headwater_core::id::HistoryName;
 use headwater_core::version::StateVersion;
 use headwater_store::Store;
 
+pub use self::reached::ReachedObject;
 pub use self::tail::LoadedChange;
 use crate::cache::ChunkCache;
 use crate::error::StateError;
