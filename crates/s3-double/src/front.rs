@@ -18,7 +18,10 @@ use s3s::service::S3Service;
 use tokio_util::task::TaskTracker;
 
 use crate::fault::{Apply, Fault, Faults, Reply};
+use crate::keys::Keys;
+use crate::manners;
 use crate::op::Request;
+use crate::stored::Objects;
 
 /// Largest body of a request. S3 takes 5 GiB; tests stay far below.
 const BODY_LEN_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -39,6 +42,8 @@ pub(crate) struct Cut;
 pub(crate) struct Front {
     pub(crate) service: S3Service,
     pub(crate) faults: Faults,
+    pub(crate) objects: Objects,
+    pub(crate) keys: Keys,
     /// The last requests, oldest first.
     pub(crate) log: Arc<Mutex<VecDeque<Request>>>,
     /// Requests are applied in tasks of their own: a client that goes away does
@@ -56,6 +61,9 @@ impl Front {
         request: http::Request<Incoming>,
         is_reset: &AtomicBool,
     ) -> Result<Response<Out>, Cut> {
+        if let Some(keys) = self.keys.serve(request.method(), request.uri().path()) {
+            return Ok(Response::new(full(keys)));
+        }
         let named = Request::of(request.method(), request.uri());
         let (parts, body) = request.into_parts();
         let Ok(body) = Limited::new(body, BODY_LEN_BYTES_MAX).collect().await else {
@@ -108,16 +116,23 @@ impl Front {
         answer
     }
 
-    async fn send(&self, request: Whole) -> Option<Response<Out>> {
-        let answer = self.service.call(request.map(Body::from)).await;
+    async fn send(&self, mut request: Whole) -> Option<Response<Out>> {
+        let conduct = self.objects.conduct();
+        let op = Request::of(request.method(), request.uri()).op;
+        let answer = if let Some(refusal) = manners::before(&conduct, op, &mut request) {
+            refusal.to_http_response().map_err(|it| format!("{it:?}"))
+        } else {
+            self.service.call(request.map(Body::from)).await.map_err(|it| format!("{it:?}"))
+        };
         match answer {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                manners::after(&conduct, op, &mut answer);
                 let (parts, body) = answer.into_parts();
                 let bytes = body.collect().await.ok()?.to_bytes();
                 Some(Response::from_parts(parts, full(bytes)))
             }
             Err(error) => {
-                tracing::warn!(?error, "s3s gave no answer");
+                tracing::warn!(error, "s3s gave no answer");
                 None
             }
         }

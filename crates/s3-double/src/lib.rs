@@ -1,12 +1,14 @@
 //! An S3 endpoint for tests: one bucket in memory, conditional writes that hold
-//! under any race, and faults at exactly the request that a test names.
+//! under any race, faults at exactly the request that a test names, and the
+//! conduct of servers that are less careful.
 //!
 //! In here: the protocol over a socket, so that a real client is under test.
 //! Not in here: durability, more than one bucket, multipart uploads, versions.
 //!
 //! ```text
 //! client -> socket -> faults and log -> s3s -> objects under one lock
-//!                     (front)                 (objects)
+//!                     (front)          (keys)  (objects)
+//!                          conduct: at every request
 //! ```
 //!
 //! ```no_run
@@ -20,16 +22,25 @@
 //! # }
 //! ```
 
+mod conduct;
 mod fault;
 mod front;
 mod gate;
+mod keys;
 mod listing;
+mod manners;
 mod objects;
 mod op;
 mod server;
+mod stored;
 
+pub use self::conduct::{
+    Compared, Conditions, Conduct, LifecycleRule, Refusal, Tags, UnknownConduct, Versioning,
+    WriteLimit,
+};
 pub use self::fault::{Fault, Faults, Rule, Wait};
 pub use self::gate::Gate;
+pub use self::keys::TemporaryKey;
 pub use self::op::{Op, Request, Requests};
 pub use self::server::S3Double;
 

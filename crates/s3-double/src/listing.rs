@@ -5,14 +5,14 @@ use std::ops::Bound;
 
 use s3s::dto::{self, CommonPrefix, ListObjectsV2Input, ListObjectsV2Output};
 
-use crate::objects::Object;
+use crate::stored::Listed;
 
 /// Most entries of one page, whatever is asked for.
 const PAGE_ENTRIES_MAX: usize = 1000;
 
 /// Lists one page. Its token is the last entry of the page before.
 pub(crate) fn list(
-    objects: &BTreeMap<String, Object>,
+    objects: &BTreeMap<String, Listed>,
     input: &ListObjectsV2Input,
 ) -> ListObjectsV2Output {
     let prefix = input.prefix.as_deref().unwrap_or_default();
@@ -45,7 +45,7 @@ pub(crate) fn list(
             Some(folder) => folders.push(folder),
             None => contents.push(dto::Object {
                 key: Some(key.clone()),
-                size: i64::try_from(object.bytes.len()).ok(),
+                size: i64::try_from(object.len_bytes).ok(),
                 e_tag: Some(object.e_tag.clone()),
                 last_modified: Some(object.modified.clone()),
                 ..dto::Object::default()

@@ -1,21 +1,39 @@
-//! The endpoint as a process: `headwater-s3-double --port N`.
+//! The endpoint as a process: `headwater-s3-double --port N --conduct NAME`.
 
 use std::process::ExitCode;
 
-use headwater_s3_double::{ACCESS_KEY_ID, S3Double, SECRET_ACCESS_KEY};
+use headwater_s3_double::{ACCESS_KEY_ID, Conduct, S3Double, SECRET_ACCESS_KEY};
 
-const USAGE: &str = "usage: headwater-s3-double [--port N]   (0, the default, is a free port)";
+const USAGE: &str = "usage: headwater-s3-double [--port N] [--conduct NAME]...
+  --port N        0, the default, is a free port
+  --conduct NAME  misbehaves in this way, at every request; may be repeated";
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Asked {
+    port: u16,
+    conduct: Conduct,
+}
+
+fn read_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("no value after {name}"))?;
+        match name.as_str() {
+            "--port" => asked.port = value.parse().map_err(|_| format!("not a port: {value}"))?,
+            "--conduct" => {
+                asked.conduct = asked.conduct.with(&value).map_err(|it| it.to_string())?;
+            }
+            _ => return Err(format!("unknown argument: {name}")),
+        }
+    }
+    Ok(asked)
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let port = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(0),
-        ["--port", port] => port.parse::<u16>().map_err(|_| format!("not a port: {port}")),
-        _ => Err("unknown arguments".to_owned()),
-    };
-    let port = match port {
-        Ok(port) => port,
+    let Asked { port, conduct } = match read_arguments(std::env::args().skip(1)) {
+        Ok(asked) => asked,
         Err(error) => {
             eprintln!("{error}\n{USAGE}");
             return ExitCode::from(2);
@@ -28,6 +46,7 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    double.set_conduct(conduct);
     // One line on standard output, for whoever started it and reads no further.
     eprintln!("bucket {}, key {ACCESS_KEY_ID}, secret {SECRET_ACCESS_KEY}", double.bucket());
     println!("{}", double.endpoint());

@@ -1,103 +1,21 @@
-//! The bucket: its objects, and the operations on them.
-
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+//! The operations of S3 on the bucket.
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
-use md5::{Digest, Md5};
 use s3s::dto::{
-    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-    ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
-    HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output, PutObjectInput,
-    PutObjectOutput, StreamingBlob, Timestamp,
+    BucketVersioningStatus, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
+    DeleteObjectsOutput, DeletedObject, ExpirationStatus, GetBucketLifecycleConfigurationInput,
+    GetBucketLifecycleConfigurationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
+    GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput,
+    HeadObjectOutput, LifecycleExpiration, LifecycleRule, LifecycleRuleFilter, ListObjectsV2Input,
+    ListObjectsV2Output, NoncurrentVersionExpiration, PutObjectInput, PutObjectOutput,
+    StreamingBlob,
 };
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
+use crate::conduct::{self, Versioning};
+use crate::stored::{Condition, Objects};
 use crate::{BUCKET, listing};
-
-/// The objects of the bucket. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Objects(Arc<Mutex<Stored>>);
-
-#[derive(Debug, Default)]
-struct Stored {
-    by_key: BTreeMap<String, Object>,
-    n_writes: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Object {
-    pub(crate) bytes: Bytes,
-    /// MD5 of the bytes, as S3 has it for objects that are put whole: equal
-    /// bytes have equal tags, whenever they were written.
-    pub(crate) e_tag: ETag,
-    pub(crate) modified: Timestamp,
-}
-
-impl Objects {
-    fn stored(&self) -> MutexGuard<'_, Stored> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The bytes of an object.
-    pub(crate) fn bytes(&self, key: &str) -> Option<Bytes> {
-        self.stored().by_key.get(key).map(|it| it.bytes.clone())
-    }
-
-    /// All keys, in order.
-    pub(crate) fn keys(&self) -> Vec<String> {
-        self.stored().by_key.keys().cloned().collect()
-    }
-
-    /// Compares and writes in one hold of the lock.
-    fn write(&self, input: &PutObjectInput, bytes: Bytes) -> S3Result<ETag> {
-        let mut stored = self.stored();
-        let found = stored.by_key.get(&input.key);
-        match (&input.if_match, found) {
-            (None, _) | (Some(ETagCondition::Any), Some(_)) => (),
-            (Some(ETagCondition::ETag(tag)), Some(it)) if it.e_tag.strong_cmp(tag) => (),
-            (Some(_), Some(_)) => return Err(s3_error!(PreconditionFailed)),
-            (Some(_), None) => return Err(s3_error!(NoSuchKey)),
-        }
-        match (&input.if_none_match, found) {
-            (None, _) | (Some(_), None) => (),
-            (Some(ETagCondition::Any), Some(_)) => return Err(s3_error!(PreconditionFailed)),
-            (Some(ETagCondition::ETag(_)), Some(_)) => return Err(s3_error!(NotImplemented)),
-        }
-        let e_tag = e_tag_of(&bytes);
-        stored.n_writes += 1;
-        // Times of their own, one second for each write: no clock is needed.
-        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(stored.n_writes);
-        let object = Object { bytes, e_tag: e_tag.clone(), modified: modified.into() };
-        stored.by_key.insert(input.key.clone(), object);
-        Ok(e_tag)
-    }
-
-    fn find(&self, key: &str, if_none_match: Option<&ETagCondition>) -> S3Result<Object> {
-        let found = self.stored().by_key.get(key).cloned();
-        let object = found.ok_or_else(|| s3_error!(NoSuchKey))?;
-        match if_none_match {
-            Some(ETagCondition::Any) => Err(s3_error!(NotModified)),
-            Some(ETagCondition::ETag(tag)) if object.e_tag.weak_cmp(tag) => {
-                Err(s3_error!(NotModified))
-            }
-            Some(ETagCondition::ETag(_)) | None => Ok(object),
-        }
-    }
-}
-
-fn e_tag_of(bytes: &[u8]) -> ETag {
-    use std::fmt::Write;
-
-    let mut hex = String::with_capacity(32);
-    for byte in Md5::digest(bytes) {
-        // Writing to a string does not fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    ETag::Strong(hex)
-}
 
 fn check_bucket(name: &str) -> S3Result<()> {
     if name == BUCKET { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
@@ -122,7 +40,8 @@ impl S3 for Objects {
                 bytes.extend_from_slice(&part);
             }
         }
-        let e_tag = self.write(&input, bytes.freeze())?;
+        let condition = Condition { if_match: input.if_match, if_none_match: input.if_none_match };
+        let e_tag = self.write(&input.key, &condition, bytes.freeze()).await?;
         Ok(S3Response::new(PutObjectOutput { e_tag: Some(e_tag), ..PutObjectOutput::default() }))
     }
 
@@ -183,7 +102,7 @@ impl S3 for Objects {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         check_bucket(&request.input.bucket)?;
-        self.stored().by_key.remove(&request.input.key);
+        self.stored().remove(&request.input.key);
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -194,7 +113,7 @@ impl S3 for Objects {
         check_bucket(&request.input.bucket)?;
         let mut stored = self.stored();
         let deleted = request.input.delete.objects.into_iter().map(|it| {
-            stored.by_key.remove(&it.key);
+            stored.remove(&it.key);
             DeletedObject { key: Some(it.key), ..DeletedObject::default() }
         });
         let deleted = Some(deleted.collect());
@@ -206,6 +125,58 @@ impl S3 for Objects {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         check_bucket(&request.input.bucket)?;
-        Ok(S3Response::new(listing::list(&self.stored().by_key, &request.input)))
+        Ok(S3Response::new(listing::list(self.stored().listed(), &request.input)))
+    }
+
+    async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        check_bucket(&request.input.bucket)?;
+        let status = match self.conduct().versioning {
+            Versioning::Never => None,
+            Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
+            Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
+        };
+        let status = status.map(BucketVersioningStatus::from_static);
+        let output = GetBucketVersioningOutput { status, ..GetBucketVersioningOutput::default() };
+        Ok(S3Response::new(output))
+    }
+
+    async fn get_bucket_lifecycle_configuration(
+        &self,
+        request: S3Request<GetBucketLifecycleConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
+        check_bucket(&request.input.bucket)?;
+        let rules = self.conduct().lifecycle;
+        if rules.is_empty() {
+            return Err(s3_error!(NoSuchLifecycleConfiguration));
+        }
+        Ok(S3Response::new(GetBucketLifecycleConfigurationOutput {
+            rules: Some(rules.into_iter().map(rule).collect()),
+            ..GetBucketLifecycleConfigurationOutput::default()
+        }))
+    }
+}
+
+fn rule(rule: conduct::LifecycleRule) -> LifecycleRule {
+    let expiration = rule
+        .expire_days
+        .map(|days| LifecycleExpiration { days: Some(days), ..LifecycleExpiration::default() });
+    let noncurrent = rule.noncurrent_days.map(|days| NoncurrentVersionExpiration {
+        noncurrent_days: Some(days),
+        ..NoncurrentVersionExpiration::default()
+    });
+    let prefix = Some(rule.prefix);
+    LifecycleRule {
+        abort_incomplete_multipart_upload: None,
+        expiration,
+        filter: Some(LifecycleRuleFilter { prefix, ..LifecycleRuleFilter::default() }),
+        id: Some(rule.id),
+        noncurrent_version_expiration: noncurrent,
+        noncurrent_version_transitions: None,
+        prefix: None,
+        status: ExpirationStatus::from_static(ExpirationStatus::ENABLED),
+        transitions: None,
     }
 }

@@ -15,6 +15,8 @@ pub enum Op {
     Delete,
     /// `ListObjectsV2`.
     List,
+    /// `GetBucketVersioning`, `GetBucketLifecycleConfiguration`.
+    Settings,
     /// Everything else.
     Other,
 }
@@ -24,8 +26,8 @@ pub enum Op {
 pub struct Request {
     /// What it does.
     pub op: Op,
-    /// The object's key as the URL has it, percent-encoded; for a listing, the
-    /// query.
+    /// The object's key as the URL has it, percent-encoded; for what is
+    /// asked of the bucket, the query.
     pub key: String,
 }
 
@@ -39,12 +41,22 @@ impl Request {
             ("GET", false) => Op::Get,
             ("HEAD", _) => Op::Head,
             ("DELETE", false) => Op::Delete,
+            ("GET", true) if is_settings(uri.query().unwrap_or_default()) => Op::Settings,
             ("GET", true) => Op::List,
             _ => Op::Other,
         };
-        let key = if op == Op::List { uri.query().unwrap_or_default() } else { key };
+        let key = if matches!(op, Op::List | Op::Settings) {
+            uri.query().unwrap_or_default()
+        } else {
+            key
+        };
         Self { op, key: key.into() }
     }
+}
+
+/// Whether a query asks for what the bucket is set to.
+fn is_settings(query: &str) -> bool {
+    query.split('&').any(|it| matches!(it.split('=').next(), Some("versioning" | "lifecycle")))
 }
 
 /// Requests that came, in their order.

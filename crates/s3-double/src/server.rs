@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::server::conn::http1;
@@ -14,7 +15,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use s3s::S3Result;
 use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::Front;
-use crate::objects::Objects;
-use crate::{ACCESS_KEY_ID, BUCKET, Faults, Request, Requests, SECRET_ACCESS_KEY};
+use crate::keys::{self, Keys, TemporaryKey};
+use crate::stored::Objects;
+use crate::{BUCKET, Conduct, Faults, Request, Requests};
 
 /// A running endpoint on a port of this host. Dropping it ends it at once.
 pub struct S3Double {
@@ -74,11 +75,14 @@ impl S3Double {
     pub async fn start_on(port: u16) -> io::Result<Self> {
         let objects = Objects::default();
         let mut builder = S3ServiceBuilder::new(objects.clone());
-        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY_ID, SECRET_ACCESS_KEY));
+        let keys = Keys::default();
+        builder.set_auth(keys.clone());
         builder.set_access(Anybody);
         let front = Front {
             service: builder.build(),
             faults: Faults::default(),
+            objects: objects.clone(),
+            keys,
             log: Arc::default(),
             tasks: TaskTracker::new(),
         };
@@ -99,7 +103,8 @@ impl S3Double {
     }
 
     /// The URL of `prefix` in the bucket, as stores are opened with it. The keys
-    /// are [`ACCESS_KEY_ID`] and [`SECRET_ACCESS_KEY`].
+    /// are [`ACCESS_KEY_ID`](crate::ACCESS_KEY_ID) and
+    /// [`SECRET_ACCESS_KEY`](crate::SECRET_ACCESS_KEY).
     pub fn url(&self, prefix: &str) -> String {
         let endpoint = self.endpoint();
         format!("s3://{BUCKET}/{prefix}?endpoint={endpoint}&region=us-east-1&allow_http=true")
@@ -108,6 +113,39 @@ impl S3Double {
     /// For ordering faults.
     pub fn faults(&self) -> &Faults {
         &self.front.faults
+    }
+
+    /// Makes the bucket behave like this from the next request on.
+    pub fn set_conduct(&self, conduct: Conduct) {
+        self.objects.set_conduct(conduct);
+    }
+
+    /// A key pair that is accepted for `lifetime`, and then answered with
+    /// `ExpiredToken`.
+    pub fn issue_key(&self, lifetime: Duration) -> TemporaryKey {
+        self.front.keys.issue(lifetime)
+    }
+
+    /// Sets how long keys last that are fetched from the services of a machine
+    /// or a container; an hour, if nothing is said.
+    pub fn set_key_lifetime(&self, lifetime: Duration) {
+        self.front.keys.set_lifetime(lifetime);
+    }
+
+    /// How often keys were fetched from those services.
+    pub fn n_keys_fetched(&self) -> u64 {
+        self.front.keys.n_fetched()
+    }
+
+    /// Where a machine's keys are fetched (`AWS_EC2_METADATA_SERVICE_ENDPOINT`).
+    pub fn metadata_endpoint(&self) -> String {
+        self.endpoint()
+    }
+
+    /// Where a container's keys are fetched
+    /// (`AWS_CONTAINER_CREDENTIALS_FULL_URI`).
+    pub fn container_credentials_uri(&self) -> String {
+        format!("{}{}", self.endpoint(), keys::CONTAINER_PATH)
     }
 
     /// The requests that came so far, those that met a fault included: the last

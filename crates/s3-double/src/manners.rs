@@ -1,0 +1,81 @@
+//! The part of a conduct that shows on the wire, around what the bucket does.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, IF_MATCH, RETRY_AFTER};
+use http::{HeaderValue, Request, Response, StatusCode};
+use s3s::dto::TimestampFormat;
+use s3s::{Body, S3Error, s3_error};
+
+use crate::conduct::{Compared, Conduct, Refusal};
+use crate::keys::formatted;
+use crate::op::Op;
+
+/// What no tag is: neither an MD5 nor a number.
+const NO_TAG: HeaderValue = HeaderValue::from_static("\"no tag is like this\"");
+
+/// Refuses a request, or makes it one that the bucket takes as the conduct has
+/// it.
+pub(crate) fn before(conduct: &Conduct, op: Op, request: &mut Request<Bytes>) -> Option<S3Error> {
+    if conduct.denied.contains(&op) {
+        return Some(s3_error!(AccessDenied, "the policy of this test does not allow {op:?}"));
+    }
+    if op == Op::Put
+        && let Some(condition) = request.headers().get(IF_MATCH).cloned()
+        && let Some(other) = compared(conduct.compared, &condition)
+    {
+        // It was signed with the other header.
+        request.headers_mut().remove(AUTHORIZATION);
+        request.headers_mut().insert(IF_MATCH, other);
+    }
+    None
+}
+
+/// What If-Match is replaced by, so that quoted tags can be compared with it;
+/// `None` where it may stay.
+fn compared(form: Compared, condition: &HeaderValue) -> Option<HeaderValue> {
+    let bytes = condition.as_bytes();
+    if bytes == b"*" {
+        return None;
+    }
+    let is_quoted = bytes.ends_with(b"\"");
+    match (form, is_quoted) {
+        (Compared::Both | Compared::Quoted, true) => None,
+        (Compared::Unquoted, true) | (Compared::Quoted, false) => Some(NO_TAG),
+        (Compared::Both | Compared::Unquoted, false) => {
+            let quoted = [b"\"", bytes, b"\""].concat();
+            Some(HeaderValue::from_bytes(&quoted).unwrap_or(NO_TAG))
+        }
+    }
+}
+
+/// Changes an answer as the conduct has it.
+pub(crate) fn after(conduct: &Conduct, op: Op, answer: &mut Response<Body>) {
+    let is_refusal = op == Op::Put && answer.status() == StatusCode::PRECONDITION_FAILED;
+    if is_refusal && conduct.refusal == Refusal::NotModified {
+        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+        *answer.body_mut() = Body::empty();
+        answer.headers_mut().remove(CONTENT_LENGTH);
+        answer.headers_mut().remove(CONTENT_TYPE);
+    }
+    if let Some(limit) = conduct.limit
+        && let Some(seconds) = limit.retry_after_s
+        && answer.status().as_u16() == limit.status
+    {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if conduct.clock_ahead_s != 0
+        && let Ok(date) = HeaderValue::from_str(&date(conduct.clock_ahead_s))
+    {
+        answer.headers_mut().insert(DATE, date);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a clock that is wrong is told by one that is not")]
+fn date(ahead_s: i64) -> String {
+    let by = Duration::from_secs(ahead_s.unsigned_abs());
+    let now = SystemTime::now();
+    let told = if ahead_s < 0 { now.checked_sub(by) } else { now.checked_add(by) };
+    formatted(told.unwrap_or(now), TimestampFormat::HttpDate)
+}
