@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
+use headwater_daemon::keys::KeyOptions;
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
@@ -38,6 +39,9 @@ pub struct ServeArgs {
     /// Where histories are kept.
     #[command(flatten)]
     pub place: Place,
+    /// The keys that the store's objects are sealed with.
+    #[command(flatten)]
+    pub keys: KeyOptions,
     /// Where to listen. Port 0 is one that the system chooses.
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS_DEFAULT, env = "HEADWATER_LISTEN")]
     pub listen: SocketAddr,
@@ -59,8 +63,9 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
     let url = args.place.url()?;
     let entropy = Entropy::from_os();
-    let opened =
-        StoreOptions { url: url.clone() }.open(entropy.clone()).map_err(|error| refused(&error))?;
+    let opened = StoreOptions { url: url.clone(), keys: args.keys.clone() }
+        .open(entropy.clone())
+        .map_err(|error| refused(&error))?;
     let listening = Listening::bind(args.listen).await.map_err(|error| refused(&error))?;
     let writer =
         headwater_writer::start(Arc::clone(&opened.store), args.writer.clone(), entropy.clone())

@@ -2,10 +2,11 @@
 //!
 //! In here: [`telemetry`], [`signals`], [`serve`] (listen, health, reflection,
 //! drain), [`status`] (errors as every service says them), [`deadline`] (how
-//! long a request may take) and [`options`] that the binaries share. Not in
-//! here: any service, and any decision of the protocol.
+//! long a request may take), [`options`] that the binaries share, and [`keys`]
+//! among them. Not in here: any service, and any decision of the protocol.
 
 pub mod deadline;
+pub mod keys;
 pub mod options;
 pub mod serve;
 pub mod signals;

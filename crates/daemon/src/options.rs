@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_store::{Entropy, Layers, LayersConfig, Meter, OpenError, Store};
+use headwater_store::{Entropy, Layers, LayersConfig, Meter, OpenError, Plain, Sealed, Store};
 
+use crate::keys::{KeyOptions, KeyOptionsError};
 use crate::telemetry::LogFormat;
 
 /// How a process logs and stops.
@@ -34,6 +35,20 @@ pub struct StoreOptions {
     /// `memory:`.
     #[arg(long = "store", value_name = "URL", env = "HEADWATER_STORE")]
     pub url: String,
+    /// The keys that its objects are sealed with.
+    #[command(flatten)]
+    pub keys: KeyOptions,
+}
+
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL does not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The keys cannot be had.
+    #[error(transparent)]
+    Keys(#[from] KeyOptionsError),
 }
 
 /// A store with the decorators that every process uses.
@@ -46,14 +61,22 @@ pub struct OpenStore {
 }
 
 impl StoreOptions {
-    /// Opens the store. Nothing is read or written yet.
+    /// Opens the store, with its keys. Nothing is read from it or written yet.
+    ///
+    /// Blocks while keys are read: for the start of a process.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] names the part of the URL that is wrong.
-    pub fn open(&self, entropy: Entropy) -> Result<OpenStore, OpenError> {
+    /// [`StoreError`] names the part of the URL that is wrong, or why there
+    /// are no keys.
+    pub fn open(&self, entropy: Entropy) -> Result<OpenStore, StoreError> {
         let adapter = headwater_store::open(&self.url)?;
         let Layers { store, meter } = Layers::around(adapter, LayersConfig::default(), entropy);
+        // Outermost: what is repeated below is bytes, which are sealed once.
+        let store: Arc<dyn Store> = match self.keys.keyring()? {
+            Some(keyring) => Arc::new(Sealed::new(store, keyring)),
+            None => Arc::new(Plain::new(store)),
+        };
         Ok(OpenStore { store, meter })
     }
 }

@@ -113,6 +113,7 @@ impl ReadFailure {
                 Self::StoreUnavailable { detail, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
             }
             ReadError::Missing { key } => Self::bad(key, "it is missing"),
+            ReadError::Sealed { key, cause } => Self::bad(key, cause),
         }
     }
 }

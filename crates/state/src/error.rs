@@ -85,7 +85,7 @@ impl StateError {
     pub(crate) fn of_read(error: ReadError) -> Self {
         match error {
             ReadError::Missing { key } => Self::Missing { key },
-            ReadError::Unavailable { .. } | ReadError::Denied { .. } => {
+            ReadError::Unavailable { .. } | ReadError::Denied { .. } | ReadError::Sealed { .. } => {
                 Self::Store(Arc::new(error))
             }
         }

@@ -2,6 +2,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::key::KeyError;
+use crate::seal::SealError;
 
 /// A cause from below, kept for the operator's log.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -35,6 +36,17 @@ pub enum ReadError {
         /// What the store said.
         #[source]
         cause: Cause,
+    },
+    /// The object is sealed and does not open, or is not sealed and should be.
+    /// Keys, or an operator's look at the object, may help; repeating the call
+    /// does not.
+    #[error("stored object {key} does not open")]
+    Sealed {
+        /// Its key, below the root of the store, with hashes in plain.
+        key: String,
+        /// Why not.
+        #[source]
+        cause: SealError,
     },
 }
 
@@ -87,11 +99,26 @@ impl ReadError {
         Self::Denied { key: key.into(), cause: Box::new(error) }
     }
 
+    pub(crate) fn sealed(key: &str, cause: SealError) -> Self {
+        Self::Sealed { key: key.into(), cause }
+    }
+
+    /// The same error, about the key that the caller knows.
+    pub(crate) fn of_key(self, key: &str) -> Self {
+        let key = key.to_owned();
+        match self {
+            Self::Unavailable { retry_after, cause } => Self::Unavailable { retry_after, cause },
+            Self::Missing { .. } => Self::Missing { key },
+            Self::Denied { cause, .. } => Self::Denied { key, cause },
+            Self::Sealed { cause, .. } => Self::Sealed { key, cause },
+        }
+    }
+
     /// How long the store asked to be left alone, if it said.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } => *retry_after,
-            Self::Missing { .. } | Self::Denied { .. } => None,
+            Self::Missing { .. } | Self::Denied { .. } | Self::Sealed { .. } => None,
         }
     }
 
@@ -99,12 +126,16 @@ impl ReadError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable { .. } => true,
-            Self::Missing { .. } | Self::Denied { .. } => false,
+            Self::Missing { .. } | Self::Denied { .. } | Self::Sealed { .. } => false,
         }
     }
 }
 
 impl NoAnswer {
+    pub(crate) fn sealed(error: SealError) -> Self {
+        Self { kind: NoAnswerKind::Denied, retry_after: None, cause: Box::new(error) }
+    }
+
     pub(crate) fn bad_key(error: KeyError) -> Self {
         Self { kind: NoAnswerKind::Denied, retry_after: None, cause: Box::new(error) }
     }

@@ -33,6 +33,7 @@ mod meter;
 mod open;
 mod retry;
 mod s3;
+mod seal;
 mod timeout;
 
 use std::fmt;
@@ -54,6 +55,7 @@ pub use self::meter::{Meter, Outcome, Readings};
 pub use self::open::{OpenError, open};
 pub use self::retry::{Retry, RetryConfig};
 pub use self::s3::{NoBucket, S3Bucket, S3Credentials, S3Options, S3OptionsError};
+pub use self::seal::{KeyId, Keyring, KeyringError, Plain, SealError, Sealed};
 pub use self::timeout::{TimedOut, Timeout, TimeoutConfig};
 
 /// What a read of the head returned.
@@ -150,6 +152,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Lists up to `limit` objects whose keys begin with `prefix`, in order,
     /// after `start_after`. Fewer than `limit` means that there are no more.
+    ///
+    /// In a [sealed](Sealed) store objects of one folder and staged revision
+    /// are in the order of their sealed names, and a prefix may not end within
+    /// a hash.
     ///
     /// # Errors
     ///

@@ -70,7 +70,8 @@ impl Outcome {
         match error {
             ReadError::Unavailable { .. } => Self::Unavailable,
             ReadError::Missing { .. } => Self::Missing,
-            ReadError::Denied { .. } => Self::Denied,
+            // Nothing below the meter opens what is sealed.
+            ReadError::Denied { .. } | ReadError::Sealed { .. } => Self::Denied,
         }
     }
 

@@ -107,6 +107,11 @@ struct StoredFormat {
     format: u64,
 }
 
+#[derive(Deserialize)]
+struct StoredRevision {
+    revision: u64,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct StoredPublisher {
@@ -248,6 +253,13 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
         return Err(HeadDecodeError::Malformed(error));
     }
     Ok(head)
+}
+
+/// The revision of a head, unchecked, of any format; `None` for what is not a
+/// head. For who labels heads without using them.
+pub fn peek_revision(bytes: &[u8]) -> Option<Revision> {
+    let StoredRevision { revision } = serde_json::from_slice(bytes).ok()?;
+    Some(Revision::new(revision))
 }
 
 /// Hashes in JSON say what they are.

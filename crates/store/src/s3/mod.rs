@@ -378,7 +378,9 @@ impl Store for S3Bucket {
             Ok(_) => Ok(()),
             Err(error) => match self.read_error(key, &exchange, error) {
                 ReadError::Missing { .. } => Ok(()),
-                error @ (ReadError::Unavailable { .. } | ReadError::Denied { .. }) => Err(error),
+                error @ (ReadError::Unavailable { .. }
+                | ReadError::Denied { .. }
+                | ReadError::Sealed { .. }) => Err(error),
             },
         }
     }

@@ -153,6 +153,9 @@ pub(crate) fn read_trouble(error: &ReadError) -> Trouble {
         ReadError::Unavailable { .. } => Trouble::Unavailable,
         ReadError::Denied { .. } => Trouble::Denied,
         ReadError::Missing { key } => missing(key),
+        ReadError::Sealed { key, cause } => {
+            Trouble::BadData { key: key.clone(), what: cause.to_string() }
+        }
     }
 }
 
