@@ -71,7 +71,7 @@ fn facts(asks: &[Ask]) -> Facts {
 
 fn change() -> Change {
     let asks = asks();
-    decide(&Empty, &facts(&asks), &asks).change.unwrap()
+    decide(&Empty, &facts(&asks), &asks, 0).change.unwrap()
 }
 
 /// A head as it is in service: a tail of references and of inline changes.
@@ -128,7 +128,7 @@ fn deciding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("1,000 puts with a precondition");
     group.throughput(Throughput::Elements(OPERATIONS as u64));
     group.bench_function("decide", |it| {
-        it.iter(|| decide(&Empty, black_box(&facts), black_box(&asks)));
+        it.iter(|| decide(&Empty, black_box(&facts), black_box(&asks), 0));
     });
     group.finish();
 }

@@ -13,7 +13,7 @@ use headwater_core::publish::Answer;
 use headwater_core::version::StateVersion;
 use headwater_daemon::serve::{Listening, Services};
 use headwater_replica::{Consistency, Reader, Replica, ReplicaConfig};
-use headwater_store::{Entropy, Latency, Meter, Readings, Store};
+use headwater_store::{Clock, Entropy, Latency, Meter, Readings, Store};
 use headwater_writer::{Question, Writer, WriterConfig};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,8 +47,12 @@ impl System {
         let meter = Arc::new(Meter::new(latency));
         let store: Arc<dyn Store> = Arc::<Meter>::clone(&meter);
         let below = Arc::clone(&store);
-        let writer =
-            headwater_writer::start(Arc::clone(&store), WriterConfig::default(), entropy.clone())?;
+        let writer = headwater_writer::start(
+            Arc::clone(&store),
+            WriterConfig::default(),
+            entropy.clone(),
+            Clock::system(),
+        )?;
         let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy.clone())?;
         let history = HistoryName::parse("bench")?;
         writer.create(&history, HistoryId::from_bytes(entropy.bytes16()), false).await?;

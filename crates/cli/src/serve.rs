@@ -21,7 +21,7 @@ use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry::{self, with_causes};
 use headwater_replica::Replica;
-use headwater_store::Entropy;
+use headwater_store::{Clock, Entropy};
 use headwater_writer::{HeadNotice, WriterConfig};
 use serde_json::json;
 use tokio::sync::broadcast;
@@ -67,9 +67,13 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .open(entropy.clone())
         .map_err(|error| refused(&error))?;
     let listening = Listening::bind(args.listen).await.map_err(|error| refused(&error))?;
-    let writer =
-        headwater_writer::start(Arc::clone(&opened.store), args.writer.clone(), entropy.clone())
-            .map_err(|error| refused(&error))?;
+    let writer = headwater_writer::start(
+        Arc::clone(&opened.store),
+        args.writer.clone(),
+        entropy.clone(),
+        Clock::system(),
+    )
+    .map_err(|error| refused(&error))?;
     let replica = headwater_replica::start(opened.store, args.replica.0.clone(), entropy)
         .map_err(|error| refused(&error))?;
     let services = Services::new()

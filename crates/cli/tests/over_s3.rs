@@ -13,7 +13,9 @@ use headwater_client::{
 use headwater_daemon::serve::{Listening, Services};
 use headwater_replica::{Replica, ReplicaConfig};
 use headwater_s3_double::{Fault, Gate, Op, Rule, S3Double, Wait};
-use headwater_store::{Entropy, Layers, LayersConfig, S3Bucket, S3Credentials, S3Options, Store};
+use headwater_store::{
+    Clock, Entropy, Layers, LayersConfig, S3Bucket, S3Credentials, S3Options, Store,
+};
 use headwater_writer::{Writer, WriterConfig};
 use tokio_util::sync::CancellationToken;
 
@@ -243,7 +245,9 @@ impl Process {
         });
         let bucket: Arc<dyn Store> = Arc::new(S3Bucket::open(&options).unwrap());
         let store = Layers::around(bucket, LayersConfig::default(), entropy.clone()).store;
-        let writer = headwater_writer::start(Arc::clone(&store), config, entropy.clone()).unwrap();
+        let writer =
+            headwater_writer::start(Arc::clone(&store), config, entropy.clone(), Clock::system())
+                .unwrap();
         let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy).unwrap();
         let listening = Listening::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = listening.local_address().to_string();

@@ -43,6 +43,10 @@ pub struct AcceptedOperation {
 /// which lost a race can be published later as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Change {
+    /// When it was decided, by the clock of the process that did: milliseconds
+    /// since 1970. For people, and for retention by age; nothing else may rest
+    /// on it, since no two clocks agree.
+    pub decided_at_ms: u64,
     /// At least one in a stored entry.
     pub operations: Vec<AcceptedOperation>,
 }

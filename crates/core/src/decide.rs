@@ -244,6 +244,7 @@ pub struct Decision {
 /// Decides `asks` in order.
 ///
 /// Pure: the same basis, facts and operations always give the same decision.
+/// `decided_at_ms` is written into the change and decides nothing.
 ///
 /// # Panics
 ///
@@ -253,6 +254,7 @@ pub fn decide<'a>(
     basis: &dyn Basis,
     facts: &Facts,
     asks: impl IntoIterator<Item = &'a Ask>,
+    decided_at_ms: u64,
 ) -> Decision {
     let mut batch = Batch {
         basis,
@@ -270,7 +272,7 @@ pub fn decide<'a>(
         })
         .collect();
     let operations = batch.accepted;
-    let change = (!operations.is_empty()).then_some(Change { operations });
+    let change = (!operations.is_empty()).then_some(Change { decided_at_ms, operations });
     Decision { verdicts, change }
 }
 

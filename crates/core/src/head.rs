@@ -15,6 +15,7 @@
 mod check;
 #[cfg(test)]
 mod head_test;
+mod kept;
 mod next;
 
 use alloc::string::String;
@@ -23,6 +24,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 pub use self::check::HeadError;
+pub use self::kept::{ArchiveRef, Base, HistoryRef, Pin, Retention};
 pub use self::next::{Append, Compaction, Fold, Successor};
 use crate::hash::{ChainHash, ContentHash};
 use crate::id::{HistoryId, HistoryName, Nonce, Tag};
@@ -154,6 +156,16 @@ pub struct Head {
     pub receipt_pages: Vec<RunRef>,
     /// Unreferenced objects staged below it can never be referenced again.
     pub sweep_from: Revision,
+    /// Unreferenced objects staged below it are deleted.
+    pub swept_to: Revision,
+    /// How far back versions are kept.
+    pub retention: Retention,
+    /// What is kept of the versions before the snapshot's.
+    pub archive: Option<ArchiveRef>,
+    /// Versions that are kept by name, in the order of the names.
+    pub pins: Vec<Pin>,
+    /// Where the history was forked from, while it needs objects of there.
+    pub base: Option<Base>,
 }
 
 /// A head together with the tag under which the store returned it.
@@ -203,6 +215,11 @@ impl Head {
             receipt_coverage_from: StateVersion::ZERO.next(),
             receipt_pages: Vec::new(),
             sweep_from: Revision::new(0),
+            swept_to: Revision::new(0),
+            retention: Retention::default(),
+            archive: None,
+            pins: Vec::new(),
+            base: None,
         }
     }
 
@@ -223,6 +240,7 @@ impl Head {
             ChangeBody::Staged(object) => Some(object),
             ChangeBody::Inline(_) => None,
         });
-        core::iter::once(&self.snapshot.object).chain(runs).chain(staged)
+        let archive = self.archive.iter().map(|it| &it.object);
+        core::iter::once(&self.snapshot.object).chain(runs).chain(staged).chain(archive)
     }
 }

@@ -258,6 +258,44 @@ impl fmt::Display for OperationId {
     }
 }
 
+/// Names a pin: a version that retention keeps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PinName(String);
+
+/// Why a string is not a [`PinName`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a pin's name is 1 to {max} of [A-Za-z0-9._:-]", max = PinName::LEN_BYTES_MAX)]
+pub struct PinNameError;
+
+impl PinName {
+    /// Longest name, in bytes. The head repeats it as long as the pin lasts.
+    pub const LEN_BYTES_MAX: usize = 64;
+
+    /// Checks `text` and takes it as a name.
+    ///
+    /// # Errors
+    ///
+    /// [`PinNameError`].
+    pub fn parse(text: &str) -> Result<Self, PinNameError> {
+        let is_plain =
+            |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b':' | b'-');
+        let is_name =
+            !text.is_empty() && text.len() <= Self::LEN_BYTES_MAX && text.bytes().all(is_plain);
+        if is_name { Ok(Self(text.into())) } else { Err(PinNameError) }
+    }
+
+    /// The name as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PinName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The store's comparison token for one revision of the head.
 ///
 /// Opaque: compared for equality and handed back in `If-Match` or

@@ -158,6 +158,13 @@ impl ObjectKey {
         self.kind
     }
 
+    /// The hash of the object's bytes, where it is named by that: not for
+    /// change entries.
+    pub fn content_hash(&self) -> Option<ContentHash> {
+        let (_, suffix) = self.text.rsplit_once('-')?;
+        ContentHash::from_hex(suffix).ok()
+    }
+
     /// A revision that the uploading process had read before it began.
     pub fn staged(&self) -> Revision {
         self.staged

@@ -43,6 +43,9 @@ pub mod decide;
 pub mod follow;
 pub mod head;
 
+pub mod archive;
+pub mod sweep;
+
 pub mod format;
 
 pub mod publish;

@@ -30,6 +30,7 @@
 
 mod answer;
 mod batch;
+mod control;
 mod event;
 mod pipeline;
 mod prediction;
@@ -47,12 +48,14 @@ pub use self::answer::{Answer, Determinacy, SubmitError};
 use self::batch::{Batch, Pending};
 pub use self::batch::{BatchId, StagedChange};
 pub use self::event::{
-    Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, PublishReply, ReadOutcome,
-    RecordSays, Ticket, Trouble,
+    Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, NewPin, PublishReply,
+    ReadOutcome, RecordSays, Ticket, Trouble,
 };
 use crate::format;
 use crate::hash::ContentHash;
-use crate::head::{Head, HeadLimits, ObjectRef, ObservedHead, Publisher as PublisherName};
+use crate::head::{
+    ChangeBody, Head, HeadLimits, ObjectRef, ObservedHead, Publisher as PublisherName,
+};
 use crate::id::{Nonce, Tag};
 use crate::receipt::{ReceiptIndex, Window};
 
@@ -252,8 +255,8 @@ impl Publisher {
 
     fn take_in(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Asked { ticket, ask } => {
-                let pending = Pending::new(ticket, ask, self.now);
+            Event::Asked { ticket, ask, asked_at_ms } => {
+                let pending = Pending::new(ticket, ask, self.now, asked_at_ms);
                 self.queue.push_back(Item::Ask(pending));
             }
             Event::Controlled { ticket, control } => {
@@ -312,6 +315,13 @@ impl Publisher {
             self.evidence.push(change.version, change.change.receipts(change.version));
         }
         self.evidence.raise_coverage(attempt.successor.receipt_coverage_from);
+        let is_swept = |it: &Batch| match it.decided_change().map(|it| &it.body) {
+            Some(ChangeBody::Staged(object)) => object.key.staged() < attempt.successor.sweep_from,
+            Some(ChangeBody::Inline(_)) | None => false,
+        };
+        // Candidates behind it may have been staged below a boundary that it
+        // raised: a head may no longer name them (PROTOCOL 7).
+        let swept = self.pipeline.iter().position(is_swept);
         let observed = ObservedHead { head: attempt.successor, tag };
         self.head_bytes = attempt.size_bytes;
         self.observed = Some(observed.clone());
@@ -325,6 +335,9 @@ impl Publisher {
         self.drop_overtaken_maintenance(effects);
         for batch in published {
             batch.answer(effects);
+        }
+        if let Some(index) = swept {
+            self.roll_back(index, effects);
         }
         if let Some(control) = attempt.control
             && let Some(head) = self.observed.as_ref().map(|it| Arc::clone(&it.head))

@@ -126,7 +126,7 @@ impl Bucket {
             results: Vec::new(),
             mutations,
         };
-        let change = Change { operations: vec![operation] };
+        let change = Change { decided_at_ms: 0, operations: vec![operation] };
         let bytes = Bytes::from(format::change::encode(&change));
         let hash = ContentHash::of(&bytes);
         let publisher = self.publisher();

@@ -352,15 +352,18 @@ async fn receipt_pages_are_bounded_and_hold_whole_versions() {
     bucket.commit(vec![put("a", "1")]).await;
     let one = bucket.tail.remove(0);
     let operation = one.change.operations[0].clone();
-    let many = headwater_core::change::Change { operations: vec![operation; 8_000] };
+    let many =
+        headwater_core::change::Change { decided_at_ms: 0, operations: vec![operation; 8_000] };
     let change = |version, it: &headwater_core::change::Change| crate::LoadedChange {
         version: StateVersion::new(version),
         change: Arc::new(it.clone()),
         ..one.clone()
     };
     // 8,000 receipts of 50 bytes each are 400 kB, 30,000 are 1.5 MB.
-    let huge =
-        headwater_core::change::Change { operations: vec![many.operations[0].clone(); 30_000] };
+    let huge = headwater_core::change::Change {
+        decided_at_ms: 0,
+        operations: vec![many.operations[0].clone(); 30_000],
+    };
     let run: Vec<_> = [&many, &many, &many, &huge, &many]
         .into_iter()
         .zip(1..)

@@ -20,6 +20,7 @@
 //! - Nobody lists to find state.
 
 mod call;
+mod clock;
 pub mod contract;
 mod entropy;
 mod error;
@@ -43,6 +44,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 
 pub use self::call::Call;
+pub use self::clock::Clock;
 pub use self::entropy::Entropy;
 pub use self::error::{Cause, NoAnswer, NoAnswerKind, PutError, ReadError};
 pub use self::faults::{Applied, Fault, Faults, Gate, Rule, RuleId};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
 use headwater_state::{ChunkCache, LoadOptions, Loader, Seen};
-use headwater_store::{Entropy, Store};
+use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -40,6 +40,7 @@ pub(crate) struct Histories {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: Arc<WriterConfig>,
     pub(crate) entropy: Entropy,
+    pub(crate) clock: Clock,
     pub(crate) publisher_id: String,
     cache: ChunkCache,
     /// How far each history was followed: one that went back is refused, also
@@ -74,7 +75,12 @@ impl std::fmt::Debug for Histories {
 }
 
 impl Histories {
-    pub(crate) fn new(store: Arc<dyn Store>, config: WriterConfig, entropy: Entropy) -> Arc<Self> {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        config: WriterConfig,
+        entropy: Entropy,
+        clock: Clock,
+    ) -> Arc<Self> {
         let publisher_id = match config.publisher_id.as_str() {
             "" => format!("writer-{:016x}", entropy.u64()),
             chosen => chosen.to_owned(),
@@ -86,6 +92,7 @@ impl Histories {
             seen: Seen::default(),
             config: Arc::new(config),
             entropy,
+            clock,
             publisher_id,
             notices: broadcast::channel(NOTICES_MAX).0,
             open: Mutex::new(open),
@@ -204,6 +211,7 @@ impl Histories {
             config: Arc::clone(&self.config),
             publisher_id: self.publisher_id.clone(),
             entropy: self.entropy.clone(),
+            clock: self.clock.clone(),
             seen: self.seen.clone(),
             notices: self.notices.clone(),
         }

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_proto::v1::history_service_server::HistoryServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
-use headwater_store::{Entropy, Store};
+use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -57,6 +57,9 @@ pub struct Writer {
 /// Starts a writer over `store`. Nothing is read or written until somebody
 /// asks for it.
 ///
+/// `clock` is written into what is accepted, for people, and lets retention by
+/// age take its time; nothing is correct because of it.
+///
 /// `store` must not repeat head writes; reads and immutable writes are expected
 /// to be repeated below it.
 ///
@@ -67,9 +70,10 @@ pub fn start(
     store: Arc<dyn Store>,
     config: WriterConfig,
     entropy: Entropy,
+    clock: Clock,
 ) -> Result<Writer, ConfigError> {
     config.validate()?;
-    Ok(Writer { histories: Histories::new(store, config, entropy) })
+    Ok(Writer { histories: Histories::new(store, config, entropy, clock) })
 }
 
 impl Writer {

@@ -8,7 +8,7 @@ use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry;
-use headwater_store::Entropy;
+use headwater_store::{Clock, Entropy};
 use headwater_writer::WriterConfig;
 
 /// Accepts operations over gRPC, and publishes them in an object store.
@@ -42,7 +42,7 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stop = StopSignal::install()?;
     let entropy = Entropy::from_os();
     let opened = arguments.store.open(entropy.clone())?;
-    let writer = headwater_writer::start(opened.store, arguments.writer, entropy)?;
+    let writer = headwater_writer::start(opened.store, arguments.writer, entropy, Clock::system())?;
     let listening = Listening::bind(arguments.listen).await?;
     println!("headwater-writer listens on {}", listening.local_address());
     let services = Services::new().with(writer.write_service()).with(writer.history_service());

@@ -103,7 +103,7 @@ fn put(at: &str) -> Vec<Mutation> {
 
 fn one(head: &Head, operation: Operation) -> Verdict {
     let asks = [Ask::Submit(operation)];
-    decide(head, &facts(), &asks).verdicts.remove(0)
+    decide(head, &facts(), &asks, 0).verdicts.remove(0)
 }
 
 fn receipt_of(operation: &Operation) -> Receipt {
@@ -179,7 +179,7 @@ fn each_mutation_is_resolved() {
         Mutation::Add(key("number"), -1),
     ];
     let asks = [Ask::Submit(operation("a", Vec::new(), mutations))];
-    let change = decide(&head(), &facts(), &asks).change.unwrap();
+    let change = decide(&head(), &facts(), &asks, 0).change.unwrap();
 
     let accepted = &change.operations[0];
     let expected = [
@@ -297,7 +297,7 @@ fn each_operation_sees_those_before_it_in_the_batch() {
     for at in ["x", "y", "z", "b", "q"] {
         facts.keys.insert(key(at), KeyFact::default());
     }
-    let decision = decide(&head(), &facts, &asks);
+    let decision = decide(&head(), &facts, &asks, 0);
 
     let is_accepted: Vec<_> =
         decision.verdicts.iter().map(|it| matches!(it, Verdict::Accepted(_))).collect();
@@ -324,7 +324,7 @@ fn a_rejected_operation_leaves_no_trace() {
         operation("a", vec![], put("x")),
     ]
     .map(Ask::Submit);
-    let decision = decide(&head(), &facts(), &asks);
+    let decision = decide(&head(), &facts(), &asks, 0);
     assert!(matches!(&decision.verdicts[0], Verdict::Rejected { at, .. } if *at == version(10)));
     assert!(matches!(&decision.verdicts[1], Verdict::Accepted(it) if it.results[0].sum == 41));
     assert!(matches!(&decision.verdicts[2], Verdict::Accepted(it) if it.position == 1));
@@ -338,7 +338,7 @@ fn a_repetition_in_the_batch_gets_the_same_receipt_and_a_reused_id_none() {
         operation("a", vec![], vec![Mutation::Add(key("number"), 2)]),
     ]
     .map(Ask::Submit);
-    let decision = decide(&head(), &facts(), &asks);
+    let decision = decide(&head(), &facts(), &asks, 0);
     let Verdict::Accepted(receipt) = &decision.verdicts[0] else { panic!() };
     assert_eq!(decision.verdicts[1], Verdict::Known(receipt.clone()));
     assert_eq!(decision.verdicts[2], Verdict::IdReused);
@@ -348,8 +348,8 @@ fn a_repetition_in_the_batch_gets_the_same_receipt_and_a_reused_id_none() {
 #[test]
 fn a_batch_that_accepts_nothing_is_no_change() {
     let asks = [Ask::Submit(operation("a", vec![Precondition::KeyExists(key("never"))], put("x")))];
-    assert_eq!(decide(&head(), &facts(), &asks).change, None);
-    assert_eq!(decide(&head(), &Facts::default(), &[]).change, None);
+    assert_eq!(decide(&head(), &facts(), &asks, 0).change, None);
+    assert_eq!(decide(&head(), &Facts::default(), &[], 0).change, None);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn look_ups_say_what_is_on_record() {
         Ask::Submit(operation("new", vec![], put("x"))),
         look_up("new", 10, 1),
     ];
-    let verdicts = decide(&head, &facts(), &asks).verdicts;
+    let verdicts = decide(&head, &facts(), &asks, 0).verdicts;
     let not_accepted = Verdict::NotAccepted { through: version(10) };
     assert_eq!(verdicts[0], Verdict::Known(receipt_of(&known)));
     let unknown = Verdict::Unknown { earliest: version(4), coverage_from: version(5) };
@@ -423,7 +423,7 @@ fn needs_are_the_keys_that_matter_and_the_oldest_version_of_each_range() {
 #[should_panic(expected = "no fact about key")]
 fn a_missing_fact_is_a_bug_and_not_an_absent_key() {
     let asks = [Ask::Submit(operation("a", vec![Precondition::KeyAbsent(key("x"))], put("x")))];
-    decide(&head(), &Facts::default(), &asks);
+    decide(&head(), &Facts::default(), &asks, 0);
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub fn encode(change: &Change) -> Vec<u8> {
     assert!(!change.operations.is_empty(), "a change entry holds at least one operation");
     let mut out = Vec::new();
     wire::put_magic(&mut out, KIND);
+    wire::put_u64(&mut out, change.decided_at_ms);
     wire::put_len(&mut out, change.operations.len());
     for operation in &change.operations {
         put_accepted(&mut out, &operation.id, operation.request_hash, &operation.results);
@@ -53,6 +54,7 @@ pub fn encode(change: &Change) -> Vec<u8> {
 pub fn decode(bytes: Bytes) -> Result<Change, DecodeError> {
     let mut reader = Reader::new(bytes);
     reader.magic(KIND)?;
+    let decided_at_ms = reader.u64("time of the decision")?;
     let count = reader.count(45, "count of operations")?;
     if count == 0 {
         return Err(malformed("count of operations"));
@@ -65,7 +67,7 @@ pub fn decode(bytes: Bytes) -> Result<Change, DecodeError> {
         operations.push(AcceptedOperation { id, request_hash, results, mutations });
     }
     reader.finish()?;
-    Ok(Change { operations })
+    Ok(Change { decided_at_ms, operations })
 }
 
 fn mutation(reader: &mut Reader) -> Result<Resolved, DecodeError> {

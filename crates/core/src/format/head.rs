@@ -12,9 +12,12 @@ use serde::{Deserialize, Serialize};
 use super::FORMAT;
 use crate::hash::{ChainHash, ContentHash, HashError};
 use crate::head::{
-    ChangeBody, ChangeRef, Head, HeadError, Lifecycle, ObjectRef, Publisher, RunRef, SnapshotRef,
+    ArchiveRef, Base, ChangeBody, ChangeRef, Head, HeadError, HistoryRef, Lifecycle, ObjectRef,
+    Pin, Publisher, Retention, RunRef, SnapshotRef,
 };
-use crate::id::{HexIdError, HistoryId, HistoryName, HistoryNameError, Nonce};
+use crate::id::{
+    HexIdError, HistoryId, HistoryName, HistoryNameError, Nonce, PinName, PinNameError,
+};
 use crate::keys::{ObjectKey, ObjectKeyError};
 use crate::version::{Revision, StateVersion};
 
@@ -46,8 +49,16 @@ pub enum HeadDecodeError {
         /// What is wrong with it.
         error: HexIdError,
     },
-    /// The history's name is not one.
-    #[error("head field `history`: {0}")]
+    /// A pin's name is not one.
+    #[error("head field `{field}`: {error}")]
+    Pin {
+        /// The JSON field.
+        field: &'static str,
+        /// What is wrong with it.
+        error: PinNameError,
+    },
+    /// The name of a history is not one.
+    #[error("head, name of a history: {0}")]
     Name(#[from] HistoryNameError),
     /// An object key is not one.
     #[error("head: {0}")]
@@ -83,15 +94,58 @@ struct StoredHead {
     receipt_coverage_from: u64,
     receipt_pages: Vec<StoredRun>,
     sweep_from: u64,
-    // Kept for retention, which this build does not do: a head that has any is
-    // refused below, since serving it could break what they promise.
-    archive: Option<serde_json::Value>,
-    pins: Vec<serde_json::Value>,
+    swept_to: u64,
+    retention: StoredRetention,
+    archive: Option<StoredArchive>,
+    pins: Vec<StoredPin>,
+    base: Option<StoredBase>,
     // Over all that stands before it, which includes numbers that nothing else
     // would show to be altered.
     #[serde(skip_serializing)]
     #[expect(dead_code, reason = "verified with all the bytes, not by itself")]
     checksum: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredRetention {
+    versions: u64,
+    age_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredArchive {
+    retained_from: u64,
+    key: String,
+    hash: String,
+    bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredPin {
+    name: String,
+    version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    child: Option<StoredHistory>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredHistory {
+    history: String,
+    history_id: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredBase {
+    history: String,
+    history_id: String,
+    pin: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -179,8 +233,14 @@ pub fn encode(head: &Head) -> Vec<u8> {
         receipt_coverage_from: head.receipt_coverage_from.get(),
         receipt_pages: head.receipt_pages.iter().map(store_run).collect(),
         sweep_from: head.sweep_from.get(),
-        archive: None,
-        pins: Vec::new(),
+        swept_to: head.swept_to.get(),
+        retention: StoredRetention {
+            versions: head.retention.versions,
+            age_ms: head.retention.age_ms,
+        },
+        archive: head.archive.as_ref().map(store_archive),
+        pins: head.pins.iter().map(store_pin).collect(),
+        base: head.base.as_ref().map(store_base),
         checksum: String::new(),
     };
     seal(serde_json::to_vec(&stored).expect("strings and integers always encode"))
@@ -209,9 +269,8 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
         return Err(HeadDecodeError::TooNew { found: format });
     }
     let stored: StoredHead = serde_json::from_slice(bytes).map_err(HeadDecodeError::Malformed)?;
-    let has_retention = stored.archive.is_some() || !stored.pins.is_empty();
-    if stored.format != u64::from(FORMAT) || has_retention {
-        let rule = format!("format {FORMAT} without archive or pins is what this build reads");
+    if stored.format != u64::from(FORMAT) {
+        let rule = format!("format {FORMAT} is what this build reads");
         return Err(HeadError { field: "format", rule }.into());
     }
     let head = Head {
@@ -244,6 +303,14 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
         receipt_coverage_from: StateVersion::new(stored.receipt_coverage_from),
         receipt_pages: load_runs("receiptPages", &stored.receipt_pages)?,
         sweep_from: Revision::new(stored.sweep_from),
+        swept_to: Revision::new(stored.swept_to),
+        retention: Retention {
+            versions: stored.retention.versions,
+            age_ms: stored.retention.age_ms,
+        },
+        archive: stored.archive.as_ref().map(load_archive).transpose()?,
+        pins: stored.pins.iter().map(load_pin).collect::<Result<_, _>>()?,
+        base: stored.base.as_ref().map(load_base).transpose()?,
     };
     head.check()?;
     // What was not written by an encoder was altered, even where it can be
@@ -287,6 +354,70 @@ fn load_lifecycle(stored: &StoredLifecycle) -> Lifecycle {
         StoredLifecycle::Retiring => Lifecycle::Retiring,
         StoredLifecycle::Cleared => Lifecycle::Cleared,
     }
+}
+
+fn store_archive(archive: &ArchiveRef) -> StoredArchive {
+    StoredArchive {
+        retained_from: archive.retained_from.get(),
+        key: archive.object.key.as_str().into(),
+        hash: put_hash(&archive.object.hash.to_hex()),
+        bytes: archive.object.size_bytes,
+    }
+}
+
+fn load_archive(stored: &StoredArchive) -> Result<ArchiveRef, HeadDecodeError> {
+    Ok(ArchiveRef {
+        retained_from: StateVersion::new(stored.retained_from),
+        object: load_object("archive", &stored.key, &stored.hash, stored.bytes)?,
+    })
+}
+
+fn store_pin(pin: &Pin) -> StoredPin {
+    StoredPin {
+        name: pin.name.as_str().into(),
+        version: pin.version.get(),
+        expires_at_ms: pin.expires_at_ms,
+        child: pin.child.as_ref().map(|it| StoredHistory {
+            history: it.history.as_str().into(),
+            history_id: it.history_id.to_string(),
+        }),
+    }
+}
+
+fn load_pin(stored: &StoredPin) -> Result<Pin, HeadDecodeError> {
+    let load = |it: &StoredHistory| load_history("pins", &it.history, &it.history_id);
+    Ok(Pin {
+        name: load_pin_name("pins", &stored.name)?,
+        version: StateVersion::new(stored.version),
+        expires_at_ms: stored.expires_at_ms,
+        child: stored.child.as_ref().map(load).transpose()?,
+    })
+}
+
+fn store_base(base: &Base) -> StoredBase {
+    StoredBase {
+        history: base.source.history.as_str().into(),
+        history_id: base.source.history_id.to_string(),
+        pin: base.pin.as_str().into(),
+    }
+}
+
+fn load_base(stored: &StoredBase) -> Result<Base, HeadDecodeError> {
+    Ok(Base {
+        source: load_history("base", &stored.history, &stored.history_id)?,
+        pin: load_pin_name("base", &stored.pin)?,
+    })
+}
+
+fn load_pin_name(field: &'static str, text: &str) -> Result<PinName, HeadDecodeError> {
+    PinName::parse(text).map_err(|error| HeadDecodeError::Pin { field, error })
+}
+
+fn load_history(field: &'static str, name: &str, id: &str) -> Result<HistoryRef, HeadDecodeError> {
+    Ok(HistoryRef {
+        history: HistoryName::parse(name)?,
+        history_id: HistoryId::parse(id).map_err(|error| HeadDecodeError::Id { field, error })?,
+    })
 }
 
 fn store_run(run: &RunRef) -> StoredRun {

@@ -14,6 +14,7 @@
 //! - A decoder never panics, and allocates no more than a small multiple of
 //!   the bytes that it is given.
 
+pub mod archive;
 pub mod change;
 pub mod chunk;
 pub mod head;

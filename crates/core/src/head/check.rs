@@ -52,6 +52,7 @@ impl Head {
         self.check_publisher()?;
         self.check_tail()?;
         self.check_receipts()?;
+        self.check_kept()?;
         if !self.is_exclusive && self.writer_epoch != 0 {
             return Err(broken("writerEpoch", "only an exclusive history has epochs".into()));
         }
@@ -104,6 +105,32 @@ impl Head {
         if last != self.state_version {
             let rule = format!("{} is stated, the tail leads to {last}", self.state_version);
             return Err(broken("stateVersion", rule));
+        }
+        Ok(())
+    }
+
+    fn check_kept(&self) -> Result<(), HeadError> {
+        if self.sweep_from < self.swept_to {
+            let rule = format!("{} is above sweepFrom {}", self.swept_to, self.sweep_from);
+            return Err(broken("sweptTo", rule));
+        }
+        if let Some(archive) = &self.archive {
+            check_kind("archive", ObjectKind::Archive, archive.object.key.kind())?;
+            if self.snapshot.version < archive.retained_from {
+                let rule = format!("{} is after the snapshot", archive.retained_from);
+                return Err(broken("archive", rule));
+            }
+        }
+        if Self::PINS_MAX < self.pins.len() {
+            return Err(broken("pins", format!("more than {}", Self::PINS_MAX)));
+        }
+        if let Some(pair) = self.pins.windows(2).find(|it| it[1].name <= it[0].name) {
+            let rule = format!("{} follows {}", pair[1].name, pair[0].name);
+            return Err(broken("pins", rule));
+        }
+        if let Some(pin) = self.pins.iter().find(|it| self.state_version < it.version) {
+            let rule = format!("{} is on {}, which is to come", pin.name, pin.version);
+            return Err(broken("pins", rule));
         }
         Ok(())
     }
@@ -172,9 +199,22 @@ impl Head {
             ),
             ("sweepFrom", self.sweep_from.get(), previous.sweep_from.get()),
             ("snapshot", self.snapshot.version.get(), previous.snapshot.version.get()),
+            ("sweptTo", self.swept_to.get(), previous.swept_to.get()),
+            ("archive", self.retained_from().get(), previous.retained_from().get()),
         ];
         if let Some((field, now, then)) = floors.into_iter().find(|(_, now, then)| now < then) {
             return Err(broken(field, format!("falls from {then} to {now}")));
+        }
+        let is_other_base = |it: &super::Base| previous.base.as_ref() != Some(it);
+        if self.base.as_ref().is_some_and(is_other_base) {
+            return Err(broken("base", "a history is forked once, when it is created".into()));
+        }
+        // A version that could not be read any more cannot be kept from now on.
+        let is_lost = |it: &&super::Pin| !previous.is_retained(it.version);
+        let is_past = |it: &&super::Pin| it.version <= previous.state_version;
+        if let Some(pin) = self.pins.iter().filter(is_past).find(is_lost) {
+            let rule = format!("{} is on {}, which is gone", pin.name, pin.version);
+            return Err(broken("pins", rule));
         }
         if let Some(object) = self.swept_reference(previous) {
             let rule = format!("{} was staged below it and is newly named", object.key);

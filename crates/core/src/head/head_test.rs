@@ -9,12 +9,15 @@
     reason = "a test names what it expects, and fails on the rest"
 )]
 
+use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
 
 use super::*;
+use crate::archive::ArchiveUpdate;
 use crate::format;
 use crate::format::snapshot::SnapshotIndex;
+use crate::id::PinName;
 
 fn version(number: u64) -> StateVersion {
     StateVersion::new(number)
@@ -115,6 +118,18 @@ fn each_invariant_of_a_head_is_checked_and_its_field_named() {
             let object = object(ObjectKind::Data, 9, "eight");
             it.changes[1].hash = object.hash;
             it.changes[1].body = ChangeBody::Staged(object);
+        }),
+        ("sweptTo", "above sweepFrom", |it| it.swept_to = revision(6)),
+        ("archive", "kind", |it| {
+            let object = object(ObjectKind::Chunk, 9, "x");
+            it.archive = Some(ArchiveRef { object, ..archive_at(2) });
+        }),
+        ("archive", "after the snapshot", |it| it.archive = Some(archive_at(5))),
+        ("pins", "order", |it| it.pins = vec![pin_at("b", 1), pin_at("a", 1)]),
+        ("pins", "twice", |it| it.pins = vec![pin_at("a", 1), pin_at("a", 1)]),
+        ("pins", "to come", |it| it.pins = vec![pin_at("a", 9)]),
+        ("pins", "too many", |it| {
+            it.pins = (0..129).map(|n| pin_at(&std::format!("p{n:03}"), 1)).collect();
         }),
         ("stateVersion", "too high", |it| it.state_version = version(9)),
         ("stateVersion", "too low", |it| it.state_version = version(7)),
@@ -230,7 +245,8 @@ fn a_history_moves_only_forward_to_its_end() {
 
 #[test]
 fn a_successor_appends_and_extends_the_chain() {
-    let mut successor = Successor::of(&head(), publisher(2));
+    let before = head();
+    let mut successor = Successor::of(&before, publisher(2));
     let append = |content: &'static str, operations| {
         let ChangeRef { hash, body, .. } = inline(0, content);
         Append { hash, body, operations }
@@ -248,7 +264,8 @@ fn a_successor_appends_and_extends_the_chain() {
 #[test]
 fn raising_coverage_lets_go_of_pages_that_are_wholly_below() {
     for (to, pages) in [(2, 2), (3, 2), (4, 1), (5, 0), (9, 0)] {
-        let mut successor = Successor::of(&head(), publisher(2));
+        let before = head();
+        let mut successor = Successor::of(&before, publisher(2));
         successor.raise_coverage(version(to));
         let next = successor.finish();
         assert_eq!(next.receipt_pages.len(), pages, "{to}");
@@ -275,13 +292,26 @@ fn a_fold_takes_the_front_of_the_changes_if_they_are_still_those() {
         (fold(7, 9, "eight"), None),
     ];
     for (fold, left) in cases {
-        let mut successor = Successor::of(&head(), publisher(2));
+        let before = head();
+        let mut successor = Successor::of(&before, publisher(2));
         assert_eq!(successor.fold(&fold), left.is_some(), "{fold:?}");
         let next = successor.finish();
         assert_eq!(next.changes.len(), left.unwrap_or(2));
         assert_eq!(next.check(), Ok(()));
         assert_eq!(next.check_follows(&head()), Ok(()));
         assert_eq!((next.state_version, next.chain_hash), (version(8), head().chain_hash));
+    }
+}
+
+fn nothing_kept() -> ArchiveUpdate {
+    ArchiveUpdate {
+        based_on: None,
+        becomes: None,
+        named: Vec::new(),
+        accounted: vec![run(ObjectKind::Segment, 5, 6).object.key],
+        pinned: BTreeSet::new(),
+        expired: Vec::new(),
+        needs_base: false,
     }
 }
 
@@ -293,6 +323,7 @@ fn compaction(at: u64, pages: &[(u64, u64)]) -> Compaction {
         },
         based_on: head().snapshot,
         receipt_pages: pages.iter().map(|it| run(ObjectKind::Receipts, it.0, it.1)).collect(),
+        archive: nothing_kept(),
     }
 }
 
@@ -313,7 +344,8 @@ fn a_snapshot_takes_the_place_of_the_tail_up_to_it_and_keeps_the_receipts() {
         (8, &[(5, 7)], None),
     ];
     for (at, pages, left) in cases {
-        let mut successor = Successor::of(&head(), publisher(2));
+        let before = head();
+        let mut successor = Successor::of(&before, publisher(2));
         assert_eq!(successor.compact(&compaction(at, pages)), left.is_some(), "{at} {pages:?}");
         let next = successor.finish();
         let lens = [next.segments.len(), next.changes.len(), next.receipt_pages.len()];
@@ -337,7 +369,8 @@ fn a_snapshot_needs_no_page_of_what_is_below_coverage() {
         (4, &[(6, 8)], false),
     ];
     for (coverage, pages, is_enough) in cases {
-        let mut successor = Successor::of(&head(), publisher(2));
+        let before = head();
+        let mut successor = Successor::of(&before, publisher(2));
         successor.raise_coverage(version(coverage));
         assert_eq!(successor.compact(&compaction(8, pages)), is_enough, "{coverage} {pages:?}");
         assert_eq!(successor.finish().check(), Ok(()), "{coverage} {pages:?}");
@@ -356,7 +389,8 @@ fn small_pages_are_replaced_by_one_that_holds_them() {
         (2, (3, 8), Some(&[(3, 8)])),
     ];
     for (coverage, page, left) in cases {
-        let mut successor = Successor::of(&head(), publisher(2));
+        let before = head();
+        let mut successor = Successor::of(&before, publisher(2));
         successor.raise_coverage(version(coverage));
         let is_applied = successor.compact(&compaction(8, &[page]));
         assert_eq!(is_applied, left.is_some(), "{coverage} {page:?}");
@@ -372,8 +406,113 @@ fn small_pages_are_replaced_by_one_that_holds_them() {
 #[test]
 fn a_snapshot_built_from_another_one_is_left_out() {
     let mut compaction = compaction(8, &[(5, 8)]);
+    assert!(Successor::of(&head(), publisher(2)).compact(&compaction));
     compaction.based_on.object = object(ObjectKind::Snapshot, 8, "another");
     assert!(!Successor::of(&head(), publisher(2)).compact(&compaction));
+}
+
+#[test]
+fn a_snapshot_whose_tail_is_not_accounted_for_is_left_out() {
+    let mut compaction = compaction(8, &[(5, 8)]);
+    compaction.archive.accounted.clear();
+    assert!(!Successor::of(&head(), publisher(2)).compact(&compaction));
+}
+
+fn pin_at(name: &str, at: u64) -> Pin {
+    let name = PinName::parse(name).unwrap();
+    Pin { name, version: version(at), expires_at_ms: None, child: None }
+}
+
+fn archive_at(retained_from: u64) -> ArchiveRef {
+    let object = object(ObjectKind::Archive, 9, &std::format!("archive {retained_from}"));
+    ArchiveRef { retained_from: version(retained_from), object }
+}
+
+/// The head with an archive from 2 on, and pins on 1 and 3.
+fn kept() -> Head {
+    Head { archive: Some(archive_at(2)), pins: vec![pin_at("a", 1), pin_at("b", 3)], ..head() }
+}
+
+#[test]
+fn an_archive_takes_the_place_of_the_one_that_it_was_made_from() {
+    let update = ArchiveUpdate {
+        based_on: Some(archive_at(2)),
+        becomes: Some(archive_at(4)),
+        named: vec![object(ObjectKind::Segment, 5, "named")],
+        pinned: [version(1), version(3)].into(),
+        ..nothing_kept()
+    };
+    let before = kept();
+    assert_eq!(before.check(), Ok(()));
+    let mut successor = Successor::of(&before, publisher(2));
+    assert!(successor.release(&update));
+    let next = successor.finish();
+    assert_eq!(next.check(), Ok(()));
+    assert_eq!(next.check_follows(&before), Ok(()));
+    assert_eq!(next.retained_from(), version(4));
+    assert!(next.is_retained(version(3)) && !next.is_retained(version(2)));
+
+    let refused: [(&str, fn(&mut ArchiveUpdate)); 5] = [
+        ("another archive", |it| it.based_on = Some(archive_at(1))),
+        ("none", |it| it.based_on = None),
+        ("a pin is not kept", |it| it.pinned = [version(1)].into()),
+        ("less than is gone", |it| it.becomes = Some(archive_at(1))),
+        ("what may be swept", |it| it.named = vec![object(ObjectKind::Segment, 4, "old")]),
+    ];
+    for (what, alter) in refused {
+        let mut update = update.clone();
+        alter(&mut update);
+        assert!(!Successor::of(&before, publisher(2)).release(&update), "{what}");
+    }
+    // What the head named itself is there, however old it is.
+    let named = vec![before.snapshot.object.clone()];
+    assert!(Successor::of(&before, publisher(2)).release(&ArchiveUpdate { named, ..update }));
+}
+
+#[test]
+fn an_expired_pin_goes_with_the_archive_that_kept_it() {
+    let before = kept();
+    let update = ArchiveUpdate {
+        based_on: before.archive.clone(),
+        becomes: None,
+        pinned: [version(3)].into(),
+        expired: vec![pin_at("a", 1)],
+        ..nothing_kept()
+    };
+    let mut successor = Successor::of(&before, publisher(2));
+    assert!(successor.release(&update));
+    assert_eq!(successor.finish().pins, [pin_at("b", 3)]);
+    // Made anew meanwhile on another version, it is another pin.
+    let other = Head { pins: vec![pin_at("a", 2), pin_at("b", 3)], ..kept() };
+    assert!(!Successor::of(&other, publisher(2)).release(&update));
+}
+
+#[test]
+fn a_version_that_is_gone_cannot_be_pinned() {
+    let before = kept();
+    for (at, result) in [(0, Err("pins")), (1, Ok(())), (2, Ok(())), (8, Ok(()))] {
+        let mut successor = Successor::of(&before, publisher(2));
+        successor.pin(pin_at("c", at));
+        let next = successor.finish();
+        assert_eq!(next.check(), Ok(()));
+        assert_eq!(next.check_follows(&before).map_err(|it| it.field), result, "{at}");
+    }
+}
+
+#[test]
+fn the_sweep_boundary_is_raised_to_what_is_past_and_followed_by_what_is_swept() {
+    let before = head();
+    let mut successor = Successor::of(&before, publisher(2));
+    assert!(!successor.raise_sweep(revision(5)));
+    assert!(!successor.raise_sweep(revision(13)));
+    assert!(successor.raise_sweep(revision(12)));
+    assert!(!successor.swept(revision(13), None));
+    assert!(successor.swept(revision(12), None));
+    assert!(!successor.swept(revision(12), None));
+    let next = successor.finish();
+    assert_eq!((next.sweep_from, next.swept_to), (revision(12), revision(12)));
+    assert_eq!(next.check(), Ok(()));
+    assert_eq!(next.check_follows(&before), Ok(()));
 }
 
 #[test]

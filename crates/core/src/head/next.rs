@@ -7,9 +7,14 @@
 
 use alloc::vec::Vec;
 
-use super::{ChangeBody, ChangeRef, Head, Lifecycle, Publisher, RunRef, SnapshotRef};
+use super::{
+    ChangeBody, ChangeRef, Head, Lifecycle, ObjectRef, Pin, Publisher, Retention, RunRef,
+    SnapshotRef,
+};
+use crate::archive::ArchiveUpdate;
 use crate::hash::ContentHash;
-use crate::version::StateVersion;
+use crate::id::PinName;
+use crate::version::{Revision, StateVersion};
 
 /// One change to append.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,21 +50,24 @@ pub struct Compaction {
     /// that small pages do not add up; at the latest they begin after
     /// `based_on`, or at the coverage boundary where that is later.
     pub receipt_pages: Vec<RunRef>,
+    /// What becomes of the snapshot and the tail that it takes the place of.
+    pub archive: ArchiveUpdate,
 }
 
 /// A head in the making.
 #[derive(Clone, Debug)]
-pub struct Successor {
+pub struct Successor<'a> {
+    previous: &'a Head,
     head: Head,
 }
 
-impl Successor {
+impl<'a> Successor<'a> {
     /// Begins from the head that is to be replaced.
-    pub fn of(previous: &Head, publisher: Publisher) -> Self {
+    pub fn of(previous: &'a Head, publisher: Publisher) -> Self {
         let mut head = previous.clone();
         head.revision = previous.revision.next();
         head.publisher = publisher;
-        Self { head }
+        Self { previous, head }
     }
 
     /// Accepts one more change; returns the version that it gets.
@@ -101,7 +109,7 @@ impl Successor {
     /// than it was built from, or when its version is inside a segment.
     #[must_use]
     pub fn compact(&mut self, compaction: &Compaction) -> bool {
-        let head = &mut self.head;
+        let head = &self.head;
         let version = compaction.snapshot.version;
         let is_newer = head.snapshot == compaction.based_on
             && head.snapshot.version < version
@@ -126,16 +134,108 @@ impl Successor {
             }
             (None, _) | (_, None) => version < coverage_from,
         };
-        if !is_newer || !is_cut || !is_complete {
+        // A segment that nobody has accounted for would be deleted by nobody.
+        let is_accounted = |it: &RunRef| compaction.archive.accounted.contains(&it.object.key);
+        let dropped = head.segments.iter().filter(|it| it.to <= version);
+        if !is_newer || !is_cut || !is_complete || !dropped.clone().all(is_accounted) {
             return false;
         }
+        if !self.takes(&compaction.archive, version) {
+            return false;
+        }
+        let head = &mut self.head;
         head.snapshot = compaction.snapshot.clone();
         head.segments.retain(|it| version < it.to);
         head.changes.retain(|it| version < it.version);
         head.receipt_pages.retain(stays);
         head.receipt_pages.extend(pages.iter().cloned());
         head.receipt_pages.retain(|it| coverage_from <= it.to);
+        self.put_archive(&compaction.archive);
         true
+    }
+
+    /// Puts another archive in place. `false` when the head has another one
+    /// than it was made from, or a pin that it does not keep.
+    #[must_use]
+    pub fn release(&mut self, update: &ArchiveUpdate) -> bool {
+        if !self.takes(update, self.head.snapshot.version) {
+            return false;
+        }
+        self.put_archive(update);
+        true
+    }
+
+    fn takes(&self, update: &ArchiveUpdate, snapshot: StateVersion) -> bool {
+        let head = &self.head;
+        let retained_from = update.becomes.as_ref().map_or(snapshot, |it| it.retained_from);
+        let is_kept = |pin: &Pin| {
+            retained_from <= pin.version
+                || update.pinned.contains(&pin.version)
+                || update.expired.contains(pin)
+        };
+        // The publishing rule for what is named one step away from the head.
+        let is_safe = |it: &ObjectRef| {
+            self.previous.sweep_from <= it.key.staged()
+                || self.previous.references().any(|old| old.key == it.key)
+        };
+        head.archive == update.based_on
+            && head.pins.iter().all(is_kept)
+            && head.retained_from() <= retained_from
+            && update.named.iter().all(is_safe)
+    }
+
+    fn put_archive(&mut self, update: &ArchiveUpdate) {
+        let head = &mut self.head;
+        head.archive.clone_from(&update.becomes);
+        head.pins.retain(|it| !update.expired.contains(it));
+        if !update.needs_base {
+            head.base = None;
+        }
+    }
+
+    /// Raises the sweep boundary: from here on nothing staged below it can be
+    /// named again. `false` where there is nothing to raise.
+    #[must_use]
+    pub fn raise_sweep(&mut self, sweep_from: Revision) -> bool {
+        let is_past = sweep_from <= self.previous.revision;
+        let raises = is_past && self.head.sweep_from < sweep_from;
+        if raises {
+            self.head.sweep_from = sweep_from;
+        }
+        raises
+    }
+
+    /// Records that everything below `swept_to` is swept, and what was deleted
+    /// by name. `false` when the archive has changed since.
+    #[must_use]
+    pub fn swept(&mut self, swept_to: Revision, update: Option<&ArchiveUpdate>) -> bool {
+        let raises = self.head.swept_to < swept_to && swept_to <= self.head.sweep_from;
+        if !raises && update.is_none() || update.is_some_and(|it| !self.release(it)) {
+            return false;
+        }
+        if raises {
+            self.head.swept_to = swept_to;
+        }
+        true
+    }
+
+    /// Puts a name on a version, or moves nothing where it has it already.
+    pub fn pin(&mut self, pin: Pin) {
+        let pins = &mut self.head.pins;
+        match pins.binary_search_by(|it| it.name.cmp(&pin.name)) {
+            Ok(index) => pins[index] = pin,
+            Err(index) => pins.insert(index, pin),
+        }
+    }
+
+    /// Takes a name away.
+    pub fn unpin(&mut self, name: &PinName) {
+        self.head.pins.retain(|it| it.name != *name);
+    }
+
+    /// Sets how far back versions are kept.
+    pub fn set_retention(&mut self, retention: Retention) {
+        self.head.retention = retention;
     }
 
     /// Fences the former owner of an exclusive history.

@@ -4,7 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::decide::Conflict;
-use crate::id::HistoryId;
+use crate::head::{Head, Pin, Retention};
+use crate::id::{HistoryId, HistoryName};
 use crate::receipt::Receipt;
 use crate::version::StateVersion;
 
@@ -44,6 +45,12 @@ pub enum Answer {
     },
     /// The history has ended.
     Retired,
+    /// The version has its name.
+    Pinned(Pin),
+    /// The name is gone.
+    Unpinned,
+    /// That far back versions are kept from now on.
+    RetentionSet(Retention),
     /// No outcome.
     Failed(SubmitError),
 }
@@ -95,6 +102,38 @@ pub enum SubmitError {
     /// The history is not exclusive, and has no epochs.
     #[error("the history is not exclusive")]
     NotExclusive,
+    /// The name is on another version. Choose another name, or take that pin
+    /// away first.
+    #[error("the pin exists, on {version}")]
+    PinExists {
+        /// The version that it is on.
+        version: StateVersion,
+    },
+    /// There is no pin of that name, or it is another history's.
+    #[error("there is no such pin")]
+    PinMissing,
+    /// There are as many pins as a head takes. Take one away first.
+    #[error("the history has {max} pins, and takes no more", max = Head::PINS_MAX)]
+    PinsFull,
+    /// The version can no longer be read. Name a later one.
+    #[error("the version is gone; the oldest that is kept is {oldest}")]
+    VersionRetired {
+        /// The first version from which on everything is kept.
+        oldest: StateVersion,
+    },
+    /// The version is still to come. Name an earlier one.
+    #[error("the version is still to come; the newest is {newest}")]
+    VersionAhead {
+        /// The newest version.
+        newest: StateVersion,
+    },
+    /// Another history was forked from this one, and still needs its objects.
+    /// Delete that one first, or wait until its compactions have replaced them.
+    #[error("{history} was forked from the history and still needs it")]
+    NeededByFork {
+        /// The name of the other.
+        history: HistoryName,
+    },
     /// The head has no room until maintenance has made some. Retry later with
     /// the same operation id.
     #[error("the head is at its size limit until maintenance has made room")]
@@ -147,6 +186,12 @@ impl SubmitError {
             | Self::OtherHistory { .. }
             | Self::Fenced { .. }
             | Self::NotExclusive
+            | Self::PinExists { .. }
+            | Self::PinMissing
+            | Self::PinsFull
+            | Self::VersionRetired { .. }
+            | Self::VersionAhead { .. }
+            | Self::NeededByFork { .. }
             | Self::HeadTooLarge
             | Self::Expired
             | Self::Contended

@@ -37,18 +37,19 @@ pub(super) struct Pending {
     pub(super) ticket: Option<Ticket>,
     pub(super) ask: Ask,
     pub(super) arrived: u64,
+    pub(super) asked_at_ms: u64,
     /// Part of a publication without an answer, whose condition still holds.
     pub(super) is_in_doubt: bool,
     pub(super) size_bytes: usize,
 }
 
 impl Pending {
-    pub(super) fn new(ticket: Ticket, ask: Ask, arrived: u64) -> Self {
+    pub(super) fn new(ticket: Ticket, ask: Ask, arrived: u64, asked_at_ms: u64) -> Self {
         // Close to what it adds to a change entry.
         let size_bytes = ask
             .operation()
             .map_or(0, |it| 64 + it.id.as_str().len() + format::request::encoded_len(&it.request));
-        Self { ticket: Some(ticket), ask, arrived, is_in_doubt: false, size_bytes }
+        Self { ticket: Some(ticket), ask, arrived, asked_at_ms, is_in_doubt: false, size_bytes }
     }
 
     /// Tells the caller, once.

@@ -8,14 +8,15 @@ use bytes::Bytes;
 
 use super::answer::{Answer, SubmitError};
 use super::batch::{BatchId, StagedChange};
+use crate::archive::ArchiveUpdate;
 use crate::change::Change;
 use crate::decide::{Ask, Facts, Needs};
 use crate::hash::{ContentHash, RequestHash};
-use crate::head::{Compaction, Fold, ObservedHead};
-use crate::id::{HistoryId, Tag};
+use crate::head::{Compaction, Fold, HistoryRef, ObservedHead, Retention, Successor};
+use crate::id::{HistoryId, PinName, Tag};
 use crate::operation::RequestRecord;
 use crate::receipt::{Receipt, ReceiptIndex};
-use crate::version::StateVersion;
+use crate::version::{Revision, StateVersion};
 
 /// One question under way, named by the driver. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +35,30 @@ pub enum Control {
         /// The history that is meant.
         history_id: HistoryId,
     },
+    /// Put a name on a version, so that it stays readable.
+    Pin(NewPin),
+    /// Take a name away.
+    Unpin {
+        /// The name.
+        name: PinName,
+        /// The forked history that needs it no longer, where the pin is one's.
+        child: Option<HistoryId>,
+    },
+    /// Set how far back versions are kept.
+    SetRetention(Retention),
+}
+
+/// A pin that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NewPin {
+    /// Its name.
+    pub name: PinName,
+    /// The version; `None` for the newest.
+    pub version: Option<StateVersion>,
+    /// When it may go by itself, in milliseconds since 1970; `None`: never.
+    pub expires_at_ms: Option<u64>,
+    /// The forked history that is to need it.
+    pub child: Option<HistoryRef>,
 }
 
 /// What maintenance has prepared, durable and ready to be named.
@@ -43,6 +68,34 @@ pub enum Maintenance {
     Fold(Fold),
     /// A newer snapshot. Published by itself when nothing else is under way.
     Compact(Compaction),
+    /// An archive that keeps less.
+    Release(ArchiveUpdate),
+    /// A higher sweep boundary: the first step of a sweep.
+    RaiseSweep {
+        /// It.
+        sweep_from: Revision,
+    },
+    /// The last step of a sweep.
+    Swept {
+        /// Everything unreached below it is deleted.
+        swept_to: Revision,
+        /// The archive without what was deleted by name.
+        update: Option<ArchiveUpdate>,
+    },
+}
+
+impl Maintenance {
+    /// Puts it into a head in the making. `false` when it does not fit.
+    #[must_use]
+    pub fn put_into(&self, successor: &mut Successor<'_>) -> bool {
+        match self {
+            Self::Fold(fold) => successor.fold(fold),
+            Self::Compact(compaction) => successor.compact(compaction),
+            Self::Release(update) => successor.release(update),
+            Self::RaiseSweep { sweep_from } => successor.raise_sweep(*sweep_from),
+            Self::Swept { swept_to, update } => successor.swept(*swept_to, update.as_ref()),
+        }
+    }
 }
 
 /// Why the driver could not do what an effect asked for.
@@ -103,6 +156,9 @@ pub enum Event {
         ticket: Ticket,
         /// What.
         ask: Ask,
+        /// When, by the process's clock: milliseconds since 1970. Recorded in
+        /// the change, and decides nothing.
+        asked_at_ms: u64,
     },
     /// A caller wants the head changed in another way.
     Controlled {

@@ -168,8 +168,11 @@ impl Publisher {
         self.propose_issue_versions(index);
         let Decision { mut verdicts, change } = {
             let basis = Prediction { publisher: self, before: index };
-            let asks = self.pipeline[index].asks.iter().map(|it| &it.ask);
-            decide(&basis, facts, asks)
+            let asks = &self.pipeline[index].asks;
+            // Of what the batch is made of, so that the same batch decided
+            // again is the same bytes, and a candidate that was staged serves.
+            let decided_at_ms = asks.iter().map(|it| it.asked_at_ms).max().unwrap_or_default();
+            decide(&basis, facts, asks.iter().map(|it| &it.ask), decided_at_ms)
         };
         self.answer_known(index, &mut verdicts, effects);
         if self.pipeline[index].asks.is_empty() {

@@ -1,7 +1,7 @@
-//! Putting a head together and sending it: batches, maintenance riding along,
-//! and controls.
+//! Putting a head together and sending it: batches, controls, and maintenance
+//! riding along.
 
-use super::answer::{Answer, SubmitError};
+use super::answer::SubmitError;
 use super::batch::{Batch, BatchId};
 use super::event::{Control, Effect, Maintenance};
 use super::{Attempt, Item, Publisher, stored};
@@ -27,11 +27,15 @@ impl Publisher {
         has_change && self.pipeline.is_empty()
     }
 
-    /// A snapshot is worth a replacement of its own. A fold is not, until the
+    /// A snapshot is worth a replacement of its own, and so is what gives space
+    /// back. A fold is not, until the
     /// head is so large that nothing could ride on the next one.
     pub(super) fn is_urgent(&self, maintenance: &Maintenance) -> bool {
         match maintenance {
-            Maintenance::Compact(_) => true,
+            Maintenance::Compact(_)
+            | Maintenance::Release(_)
+            | Maintenance::RaiseSweep { .. }
+            | Maintenance::Swept { .. } => true,
             Maintenance::Fold(_) => self.settings.head.hard_bytes / 2 < self.head_bytes,
         }
     }
@@ -47,12 +51,10 @@ impl Publisher {
         let nonce = name.nonce;
         let mut successor = Successor::of(&observed.head, name);
         let mut maintenance = Vec::new();
-        for prepared in &self.prepared {
-            let is_applied = match prepared {
-                Maintenance::Fold(fold) => successor.fold(fold),
-                Maintenance::Compact(compaction) => successor.compact(compaction),
-            };
-            if is_applied {
+        // Not with a control: an archive that is made without a pin which is
+        // asked for now would let its version go.
+        for prepared in self.prepared.iter().filter(|_| control.is_none()) {
+            if prepared.put_into(&mut successor) {
                 maintenance.push(prepared.clone());
             }
         }
@@ -72,10 +74,8 @@ impl Publisher {
             let newest = observed.head.state_version;
             successor.raise_coverage(self.evidence.plan_coverage(window, newest, &added));
         }
-        match control {
-            None => (),
-            Some((_, Control::RaiseWriterEpoch { .. })) => successor.raise_writer_epoch(),
-            Some((_, Control::Retire { .. })) => successor.retire(),
+        if let Some((_, control)) = control {
+            control.put_into(&mut successor);
         }
         let successor = successor.finish();
         check_or_panic(&successor, &observed.head);
@@ -119,92 +119,14 @@ impl Publisher {
         self.prepared.retain(|prepared| {
             let name = observed.head.publisher.clone();
             let mut trial = Successor::of(&observed.head, name);
-            let fits = match prepared {
-                Maintenance::Fold(it) => trial.fold(it),
-                Maintenance::Compact(it) => trial.compact(it),
-            };
-            let keeps = fits && trial.head().swept_reference(&observed.head).is_none();
+            let keeps = prepared.put_into(&mut trial)
+                && trial.head().swept_reference(&observed.head).is_none();
             if !keeps {
                 let maintenance = prepared.clone();
                 effects.push(Effect::Maintained { maintenance, is_applied: false });
             }
             keeps
         });
-    }
-
-    /// Starts the control at the front of the queue, once everything before it
-    /// is done.
-    pub(super) fn carry_out_control(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let Some(observed) = &self.observed else { return false };
-        let Some(Item::Control(pending)) = self.queue.front() else { return false };
-        if !self.pipeline.is_empty() {
-            return false;
-        }
-        let head = &observed.head;
-        let refusal = match &pending.control {
-            Control::RaiseWriterEpoch { .. } if !head.is_exclusive => {
-                Some(SubmitError::NotExclusive)
-            }
-            Control::RaiseWriterEpoch { expected: Some(expected) }
-                if *expected != head.writer_epoch =>
-            {
-                Some(SubmitError::Fenced { writer_epoch: head.writer_epoch })
-            }
-            Control::Retire { history_id } if *history_id != head.history_id => {
-                Some(SubmitError::OtherHistory { found: head.history_id })
-            }
-            Control::RaiseWriterEpoch { .. } | Control::Retire { .. } => None,
-        };
-        let (arrived, is_in_doubt) = (pending.arrived, pending.is_in_doubt);
-        let Some(error) = refusal else {
-            if pending.ticket.is_none() {
-                self.queue.pop_front();
-                return true;
-            }
-            let control = pending.control.clone();
-            self.publish(Vec::new(), Some((arrived, &control)), effects);
-            return false;
-        };
-        if !is_in_doubt && !self.is_proven_since(arrived) {
-            self.read_head(effects);
-            return false;
-        }
-        if let Some(Item::Control(mut pending)) = self.queue.pop_front()
-            && let Some(ticket) = pending.ticket.take()
-        {
-            let error = if is_in_doubt { SubmitError::InDoubt } else { error };
-            effects.push(Effect::Answer { ticket, answer: Answer::Failed(error) });
-        }
-        true
-    }
-
-    /// The control that arrived at `arrived` was carried out by `head`.
-    pub(super) fn answer_control(&mut self, arrived: u64, head: &Head, effects: &mut Vec<Effect>) {
-        // What was decided meanwhile rests on the head before it: another
-        // epoch. There is something only if the control's caller gave up.
-        self.roll_back(0, effects);
-        // It is still at the front, unless its caller gave up after it got no
-        // answer; another control there was not carried out by this.
-        let is_it = |item: &Item| match item {
-            Item::Control(control) => control.arrived == arrived,
-            Item::Ask(_) => false,
-        };
-        if self.queue.front().is_some_and(is_it)
-            && let Some(Item::Control(pending)) = self.queue.pop_front()
-            && let Some(ticket) = pending.ticket
-        {
-            let answer = match pending.control {
-                Control::RaiseWriterEpoch { .. } => {
-                    Answer::WriterEpochRaised { writer_epoch: head.writer_epoch }
-                }
-                Control::Retire { .. } => Answer::Retired,
-            };
-            effects.push(Effect::Answer { ticket, answer });
-        }
-        if head.is_retired() {
-            self.fail_all(&SubmitError::HistoryMissing, None, effects);
-            self.forget(effects);
-        }
     }
 }
 

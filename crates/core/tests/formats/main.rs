@@ -39,6 +39,7 @@ impl From<HeadDecodeError> for Refusal {
             HeadDecodeError::Malformed(_)
             | HeadDecodeError::Hash { .. }
             | HeadDecodeError::Id { .. }
+            | HeadDecodeError::Pin { .. }
             | HeadDecodeError::Name(_)
             | HeadDecodeError::Key(_)
             | HeadDecodeError::Inline { .. }

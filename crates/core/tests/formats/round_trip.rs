@@ -68,7 +68,8 @@ fn a_change() -> impl Strategy<Value = Change> {
             mutations,
         },
     );
-    vec(operation, 1..5).prop_map(|operations| Change { operations })
+    (any::<u64>(), vec(operation, 1..5))
+        .prop_map(|(decided_at_ms, operations)| Change { decided_at_ms, operations })
 }
 
 fn precondition() -> impl Strategy<Value = Precondition> {

@@ -11,9 +11,10 @@ use headwater_core::format::segment::Segment;
 use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
 use headwater_core::hash::{ChainHash, ContentHash, RequestHash};
 use headwater_core::head::{
-    ChangeBody, ChangeRef, Head, Lifecycle, ObjectRef, Publisher, RunRef, SnapshotRef,
+    ArchiveRef, Base, ChangeBody, ChangeRef, Head, HistoryRef, Lifecycle, ObjectRef, Pin,
+    Publisher, Retention, RunRef, SnapshotRef,
 };
-use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId};
+use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, PinName};
 use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::operation::{
     Key, KeyRange, Mutation, Precondition, Request, RequestRecord, integer,
@@ -48,6 +49,11 @@ fn object(kind: ObjectKind, staged: u64, content: &str) -> ObjectRef {
 fn run(kind: ObjectKind, from: u64, to: u64) -> RunRef {
     let object = object(kind, to, &format!("{from}-{to}"));
     RunRef { from: version(from), to: version(to), object }
+}
+
+fn history_ref(name: &str, id: u8) -> HistoryRef {
+    let history = HistoryName::parse(name).unwrap();
+    HistoryRef { history, history_id: HistoryId::from_bytes([id; 16]) }
 }
 
 fn request_hash(byte: u8) -> RequestHash {
@@ -88,6 +94,30 @@ pub(crate) fn head() -> Head {
         receipt_coverage_from: version(12),
         receipt_pages: vec![run(ObjectKind::Receipts, 11, 15), run(ObjectKind::Receipts, 16, 20)],
         sweep_from: Revision::new(9),
+        swept_to: Revision::new(7),
+        retention: Retention { versions: 1_000, age_ms: 3_600_000 },
+        archive: Some(ArchiveRef {
+            retained_from: version(11),
+            object: object(ObjectKind::Archive, 21, "archive"),
+        }),
+        pins: vec![
+            Pin {
+                name: PinName::parse("audit").unwrap(),
+                version: version(3),
+                expires_at_ms: Some(1_800_000_000_000),
+                child: None,
+            },
+            Pin {
+                name: PinName::parse("fork:1").unwrap(),
+                version: version(42),
+                expires_at_ms: None,
+                child: Some(history_ref("datasets/trial", 7)),
+            },
+        ],
+        base: Some(Base {
+            source: history_ref("datasets/source", 8),
+            pin: PinName::parse("fork:events").unwrap(),
+        }),
     }
 }
 
@@ -119,11 +149,11 @@ pub(crate) fn change() -> Change {
             ],
         },
     ];
-    Change { operations }
+    Change { decided_at_ms: 1_700_000_000_123, operations }
 }
 
 pub(crate) fn segment() -> Segment {
-    let other = Change { operations: change().operations.split_off(1) };
+    let other = Change { decided_at_ms: 0, operations: change().operations.split_off(1) };
     let entries = [change(), other].map(|it| {
         let bytes = Bytes::from(format::change::encode(&it));
         (ContentHash::of(&bytes), bytes)

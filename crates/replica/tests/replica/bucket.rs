@@ -265,5 +265,5 @@ fn encode_put(version: StateVersion, text: &str, value: &str) -> Bytes {
         results: Vec::new(),
         mutations: vec![put],
     };
-    format::change::encode(&Change { operations: vec![operation] }).into()
+    format::change::encode(&Change { decided_at_ms: 0, operations: vec![operation] }).into()
 }

@@ -34,7 +34,7 @@ use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::publish::{Answer, BatchId, Control, Effect, Event, Publisher, Ticket};
 use headwater_state::{Loader, Seen, View};
-use headwater_store::{Entropy, HeadWrite, Store};
+use headwater_store::{Clock, Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
@@ -131,6 +131,7 @@ pub(crate) struct Parts {
     pub(crate) config: Arc<WriterConfig>,
     pub(crate) publisher_id: String,
     pub(crate) entropy: Entropy,
+    pub(crate) clock: Clock,
     pub(crate) seen: Seen,
     pub(crate) notices: broadcast::Sender<HeadNotice>,
 }
@@ -276,11 +277,12 @@ impl Driver {
     fn take_inbox(&mut self) -> Vec<Event> {
         (self.hand_over_at, self.linger_until) = (None, None);
         let mut events = Vec::with_capacity(self.inbox.len());
+        let asked_at_ms = self.parts.clock.now_ms();
         for command in std::mem::take(&mut self.inbox) {
             let ticket = Ticket(self.next_ticket);
             self.next_ticket += 1;
             events.push(match command.question {
-                Question::Ask(ask) => Event::Asked { ticket, ask },
+                Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms },
                 Question::Control(control) => Event::Controlled { ticket, control },
             });
             let Command { deadline, reply, permits, .. } = command;

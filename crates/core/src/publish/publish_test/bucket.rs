@@ -10,6 +10,7 @@ use std::vec::Vec;
 use bytes::Bytes;
 
 use super::model::State;
+use crate::archive::Archive;
 use crate::change::Change;
 use crate::follow::Chain;
 use crate::format;
@@ -96,6 +97,11 @@ impl Bucket {
         self.heads[at] == *observed
     }
 
+    /// Whether some head of the history was like that.
+    pub(super) fn has_had(&self, is_it: impl Fn(&Head) -> bool) -> bool {
+        self.heads.iter().any(|it| is_it(&it.head))
+    }
+
     pub(super) fn lose_head(&mut self) {
         self.is_missing = true;
     }
@@ -124,9 +130,33 @@ impl Bucket {
             let bytes = self.objects.get(&object.key);
             assert!(bytes.is_some_and(|it| object.is_to(it)), "{} is not there", object.key);
         }
+        self.check_archive(&head);
         self.replay(&previous, &head);
         self.check_coverage(&head);
         Some(self.take_in(head))
+    }
+
+    /// What the head names at one remove is there, and so is every version that
+    /// it says can be read.
+    fn check_archive(&self, head: &Head) {
+        let archive = self.archive(head);
+        for object in archive.references() {
+            let bytes = self.objects.get(&object.key);
+            assert!(bytes.is_some_and(|it| object.is_to(it)), "{} is not there", object.key);
+        }
+        let retained = head.retained_from().get()..head.snapshot.version.get();
+        let pinned = head.pins.iter().map(|it| it.version.get());
+        for version in retained.chain(pinned.filter(|it| *it < head.snapshot.version.get())) {
+            assert!(archive.way_to(StateVersion::new(version)).is_some(), "{version} is gone");
+        }
+        let live: std::collections::BTreeSet<_> =
+            head.references().chain(archive.references()).map(|it| &it.key).collect();
+        assert!(!archive.released.iter().any(|it| live.contains(it)), "released and in use");
+    }
+
+    pub(super) fn archive(&self, head: &Head) -> Archive {
+        let Some(archive) = &head.archive else { return Archive::empty(head.history_id) };
+        format::archive::decode(self.objects[&archive.object.key].clone()).unwrap()
     }
 
     fn replay(&mut self, previous: &Head, head: &Head) {

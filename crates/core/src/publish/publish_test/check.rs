@@ -9,7 +9,7 @@ use super::rig::{Asked, Question};
 use crate::decide::{Ask, LookUp};
 use crate::id::OperationId;
 use crate::operation::Operation;
-use crate::publish::{Answer, SubmitError};
+use crate::publish::{Answer, Control, SubmitError};
 use crate::receipt::Receipt;
 use crate::version::StateVersion;
 
@@ -40,6 +40,22 @@ pub(super) fn check_answer(bucket: &Bucket, asked: &Asked, answer: &Answer) {
             assert!(*writer_epoch <= bucket.head().writer_epoch);
         }
         (Question::Control(_), Answer::Retired) => assert!(bucket.head().is_retired()),
+        (Question::Control(_), Answer::Pinned(pin)) => {
+            assert!(bucket.has_had(|it| it.pins.contains(pin)), "{pin:?} was never there");
+        }
+        (Question::Control(Control::Unpin { name, .. }), Answer::Unpinned) => {
+            assert!(bucket.has_had(|it| it.pin(name).is_none()));
+        }
+        (Question::Control(_), Answer::RetentionSet(retention)) => {
+            assert!(bucket.has_had(|it| it.retention == *retention));
+        }
+        (
+            Question::Control(Control::Pin(new)),
+            Answer::Failed(SubmitError::VersionRetired { .. }),
+        ) => {
+            // What is gone stays gone.
+            assert!(!bucket.head().is_retained(new.version.unwrap()));
+        }
         (Question::Control(_), Answer::Failed(_)) => (),
         (question, answer) => panic!("{question:?} was answered with {answer:?}"),
     }
@@ -85,6 +101,12 @@ fn check_error(bucket: &Bucket, asked: &Asked, ask: &Ask, error: &SubmitError) {
         SubmitError::HistoryMissing
         | SubmitError::OtherHistory { .. }
         | SubmitError::NotExclusive
+        | SubmitError::PinExists { .. }
+        | SubmitError::PinMissing
+        | SubmitError::PinsFull
+        | SubmitError::VersionRetired { .. }
+        | SubmitError::VersionAhead { .. }
+        | SubmitError::NeededByFork { .. }
         | SubmitError::HeadTooLarge
         | SubmitError::Expired
         | SubmitError::Contended

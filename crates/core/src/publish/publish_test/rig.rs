@@ -227,7 +227,7 @@ impl Rig {
             self.asked.insert(ticket, Asked { writer, question: question.clone(), version });
             tickets.push(ticket);
             events.push(match question {
-                Question::Ask(ask) => Event::Asked { ticket, ask },
+                Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms: 0 },
                 Question::Control(control) => Event::Controlled { ticket, control },
             });
         }

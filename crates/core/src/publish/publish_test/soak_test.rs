@@ -18,9 +18,15 @@ use super::op::{Op, key, look_up, range, version};
 use super::rig::{Fate, Kind, Rig, Work, settings};
 use crate::hash::ContentHash;
 use crate::head::HeadLimits;
+use crate::head::Retention;
+use crate::id::PinName;
 use crate::operation::{Issue, Mutation, Operation, Precondition};
-use crate::publish::{Answer, Control, Determinacy, Event, Settings, SubmitError, Ticket, Trouble};
+use crate::publish::{
+    Answer, Control, Determinacy, Event, Maintenance, NewPin, Settings, SubmitError, Ticket,
+    Trouble,
+};
 use crate::receipt::Window;
+use crate::version::StateVersion;
 
 const SCHEDULES: u64 = 2000;
 const STEPS: usize = 160;
@@ -33,6 +39,7 @@ struct Soak {
     ops: Vec<Op>,
     submissions: Vec<Submission>,
     sweeps: u8,
+    planned: Option<maintain::Planned>,
 }
 
 struct Submission {
@@ -56,7 +63,15 @@ impl Soak {
         for it in &settings {
             rig.writer_with(it.clone());
         }
-        Self { dice, rig, settings, ops: Vec::new(), submissions: Vec::new(), sweeps: 100 }
+        Self {
+            dice,
+            rig,
+            settings,
+            ops: Vec::new(),
+            submissions: Vec::new(),
+            sweeps: 100,
+            planned: None,
+        }
     }
 
     fn run(&mut self) {
@@ -75,7 +90,8 @@ impl Soak {
             10 => self.look_up(writer),
             11 => self.expire(writer),
             12 if self.dice.once_in(3) => self.restart(writer),
-            13 => self.maintain(writer),
+            13 | 16 => self.maintain(writer),
+            17 if self.dice.once_in(2) => self.keep_or_release(writer),
             14 if self.rig.bucket.head().is_exclusive && self.dice.once_in(3) => {
                 let expected = self.rig.bucket.head().writer_epoch;
                 let expected = Some(expected).filter(|_| self.dice.once_in(2));
@@ -206,12 +222,29 @@ impl Soak {
 
     fn maintain(&mut self, writer: usize) {
         let bucket = &mut self.rig.bucket;
-        match self.dice.below(3) {
+        match self.dice.below(6) {
             0 => {
-                self.sweeps += 1;
-                maintain::raise_sweep_boundary(bucket, self.sweeps);
-                maintain::sweep(bucket);
+                self.sweeps = self.sweeps.wrapping_add(1);
+                if self.sweeps % 2 == 0 {
+                    maintain::raise_sweep_boundary(bucket, self.sweeps);
+                } else {
+                    let publisher = &self.rig.writers[writer].publisher;
+                    let Some(head) = publisher.observed().map(|it| it.head.clone()) else { return };
+                    let sweep_from = head.revision;
+                    let raise = Maintenance::RaiseSweep { sweep_from };
+                    return self.rig.on(writer, Event::Prepared(raise));
+                }
             }
+            // Planned now, carried out whenever.
+            1 => {
+                if let Some(planned) = self.planned.take() {
+                    let swept = maintain::carry_out(bucket, &planned);
+                    self.rig.on(writer, Event::Prepared(swept));
+                } else {
+                    self.planned = Some(maintain::plan_sweep(bucket));
+                }
+            }
+            2 => self.keep_or_release(writer),
             kind => {
                 let publisher = &self.rig.writers[writer].publisher;
                 let Some(head) = publisher.observed().map(|it| it.head.clone()) else { return };
@@ -225,7 +258,7 @@ impl Soak {
                 if !has_all {
                     return;
                 }
-                let maintenance = if kind == 1 {
+                let maintenance = if kind == 3 {
                     maintain::fold(bucket, &head, count)
                 } else {
                     let version = head.changes[count - 1].version;
@@ -237,6 +270,34 @@ impl Soak {
                 self.rig.on(writer, Event::Prepared(maintenance));
             }
         }
+    }
+
+    fn keep_or_release(&mut self, writer: usize) {
+        let bucket = &mut self.rig.bucket;
+        let publisher = &self.rig.writers[writer].publisher;
+        let Some(head) = publisher.observed().map(|it| it.head.clone()) else { return };
+        let name = PinName::parse(self.dice.pick(&["p", "q"])).unwrap();
+        let control = match self.dice.below(4) {
+            0 => {
+                let newest = head.state_version.get();
+                let version = newest.saturating_sub(self.dice.below(5) as u64);
+                let version = Some(StateVersion::new(version)).filter(|_| self.dice.once_in(2));
+                Control::Pin(NewPin { name, version, expires_at_ms: None, child: None })
+            }
+            1 => Control::Unpin { name, child: None },
+            2 => {
+                let versions = self.dice.below(8) as u64;
+                Control::SetRetention(Retention { versions, age_ms: 0 })
+            }
+            _ => {
+                if head.references().all(|it| bucket.objects.contains_key(&it.key)) {
+                    let release = maintain::release(bucket, &head);
+                    self.rig.on(writer, Event::Prepared(release));
+                }
+                return;
+            }
+        };
+        self.rig.control(writer, control);
     }
 
     fn arrive_late(&mut self) {
@@ -297,7 +358,8 @@ impl Soak {
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        maintain::check_clean(&mut self.rig.bucket, 99);
         let operations: Vec<Operation> = self.ops.iter().map(Op::operation).collect();
         check::check_history(&self.rig.bucket, &operations);
         for operation in &operations {
@@ -373,6 +435,12 @@ fn kind(answer: &Answer) -> &'static str {
         Answer::Unknown { .. } => "unknown",
         Answer::NotAccepted { .. } => "not accepted",
         Answer::WriterEpochRaised { .. } => "epoch raised",
+        Answer::Pinned(_) => "pinned",
+        Answer::Unpinned => "unpinned",
+        Answer::RetentionSet(_) => "retention set",
+        Answer::Failed(SubmitError::PinExists { .. }) => "pin exists",
+        Answer::Failed(SubmitError::PinMissing) => "pin missing",
+        Answer::Failed(SubmitError::VersionRetired { .. }) => "version retired",
         Answer::Failed(SubmitError::IdReused) => "id reused",
         Answer::Failed(SubmitError::IssuedAhead { .. }) => "issued ahead",
         Answer::Failed(SubmitError::Fenced { .. }) => "fenced",
@@ -411,5 +479,5 @@ fn whatever_happens_every_answer_is_true() {
     }
     // A soak in which something never happens proves nothing about it.
     std::eprintln!("{counts:?}");
-    assert!(!is_whole || (counts.len() == 14 && counts.values().all(|it| 20 < *it)), "{counts:?}");
+    assert!(!is_whole || (counts.len() == 20 && counts.values().all(|it| 20 < *it)), "{counts:?}");
 }
