@@ -89,6 +89,37 @@ pub fn history_exists(name: &str, detail: &str) -> Status {
     refusal.say(format!("the name {name} is taken: {detail}"))
 }
 
+/// `PIN_EXISTS`: the name is on another version.
+pub fn pin_exists(name: &str, version: u64) -> Status {
+    let mut refusal = Refusal::new(reason::PIN_EXISTS, Code::AlreadyExists);
+    refusal.details.set_resource_info("pin", name, "", "");
+    refusal.say(format!("the pin {name} is on version {version}; take it away first"))
+}
+
+/// `PIN_MISSING`: there is none of this name.
+pub fn pin_missing(name: &str) -> Status {
+    let mut refusal = Refusal::new(reason::PIN_MISSING, Code::NotFound);
+    refusal.details.set_resource_info("pin", name, "", "");
+    refusal.say(format!("there is no pin {name}"))
+}
+
+/// `PINS_FULL`: the head takes no more.
+pub fn pins_full(limit: usize) -> Status {
+    let mut refusal = Refusal::new(reason::PINS_FULL, Code::ResourceExhausted);
+    refusal.details.add_quota_failure_violation("pins of the history", limit.to_string());
+    refusal.say(format!("the history has {limit} pins, and takes no more: take one away first"))
+}
+
+/// `HISTORY_NEEDED`: `child` was forked from it, and still needs its objects.
+pub fn history_needed(child: &str) -> Status {
+    let mut refusal = Refusal::new(reason::HISTORY_NEEDED, Code::FailedPrecondition);
+    refusal.details.set_resource_info("history", child, "", "forked, and not apart yet");
+    refusal.say(format!(
+        "{child} was forked from the history and still needs it; delete that one first, or wait \
+         until its compactions have replaced what it took over"
+    ))
+}
+
 /// `HEAD_CONTENDED`: other writers kept winning.
 pub fn head_contended(retry_after: Duration) -> Status {
     Refusal::new(reason::HEAD_CONTENDED, Code::Aborted)

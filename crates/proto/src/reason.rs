@@ -10,6 +10,10 @@
 //! | [`OPERATION_ID_REUSED`] | `INVALID_ARGUMENT` | | no |
 //! | [`HISTORY_MISSING`] | `NOT_FOUND` | `ResourceInfo` | no |
 //! | [`HISTORY_EXISTS`] | `ALREADY_EXISTS` | `ResourceInfo` | no |
+//! | [`PIN_EXISTS`] | `ALREADY_EXISTS` | `ResourceInfo` | no |
+//! | [`PIN_MISSING`] | `NOT_FOUND` | `ResourceInfo` | no |
+//! | [`PINS_FULL`] | `RESOURCE_EXHAUSTED` | `QuotaFailure` | no |
+//! | [`HISTORY_NEEDED`] | `FAILED_PRECONDITION` | `ResourceInfo` | no |
 //! | [`HEAD_CONTENDED`] | `ABORTED` | `RetryInfo` | no |
 //! | [`QUEUE_FULL`], [`HEAD_TOO_LARGE`] | `RESOURCE_EXHAUSTED` | `QuotaFailure`, `RetryInfo` | no |
 //! | [`STORE_UNAVAILABLE`] | `UNAVAILABLE` | `RetryInfo` | no |
@@ -37,6 +41,14 @@ pub const OPERATION_ID_REUSED: &str = "OPERATION_ID_REUSED";
 pub const HISTORY_MISSING: &str = "HISTORY_MISSING";
 /// There is a history of this name already.
 pub const HISTORY_EXISTS: &str = "HISTORY_EXISTS";
+/// There is a pin of this name already, on another version.
+pub const PIN_EXISTS: &str = "PIN_EXISTS";
+/// There is no pin of this name.
+pub const PIN_MISSING: &str = "PIN_MISSING";
+/// The history has as many pins as it can have.
+pub const PINS_FULL: &str = "PINS_FULL";
+/// A forked history still needs this one, or its pin.
+pub const HISTORY_NEEDED: &str = "HISTORY_NEEDED";
 /// Other writers kept winning the head.
 pub const HEAD_CONTENDED: &str = "HEAD_CONTENDED";
 /// The writer has more waiting operations than it accepts.
@@ -69,11 +81,15 @@ pub const UNAUTHENTICATED: &str = "UNAUTHENTICATED";
 pub const PERMISSION_DENIED: &str = "PERMISSION_DENIED";
 
 /// Every reason, in the order of the table above.
-pub const ALL: [&str; 19] = [
+pub const ALL: [&str; 23] = [
     FIELD_INVALID,
     OPERATION_ID_REUSED,
     HISTORY_MISSING,
     HISTORY_EXISTS,
+    PIN_EXISTS,
+    PIN_MISSING,
+    PINS_FULL,
+    HISTORY_NEEDED,
     HEAD_CONTENDED,
     QUEUE_FULL,
     HEAD_TOO_LARGE,

@@ -1,8 +1,10 @@
 //! A history in memory for tests: what a writer does, without deciding.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_core::archive::ArchiveUpdate;
 use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::follow::Position;
 use headwater_core::format;
@@ -180,7 +182,16 @@ impl Bucket {
         let publisher = self.publisher();
         let mut successor = Successor::of(&self.head, publisher);
         let (snapshot, based_on) = (built.snapshot.clone(), built.based_on.clone());
-        if successor.compact(&Compaction { snapshot, based_on, receipt_pages }) {
+        let archive = ArchiveUpdate {
+            based_on: None,
+            becomes: None,
+            named: Vec::new(),
+            accounted: self.head.segments.iter().map(|it| it.object.key.clone()).collect(),
+            pinned: BTreeSet::new(),
+            expired: Vec::new(),
+            needs_base: false,
+        };
+        if successor.compact(&Compaction { snapshot, based_on, receipt_pages, archive }) {
             self.publish(successor.finish()).await;
         }
         built

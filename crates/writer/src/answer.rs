@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use headwater_core::decide::{Conflict, ConflictKind, Place};
-use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::head::Head;
+use headwater_core::id::{HistoryId, HistoryName, PinName};
 use headwater_core::operation::Operation;
 use headwater_core::publish::{Answer, SubmitError, Trouble};
 use headwater_core::receipt::Receipt;
+use headwater_core::version::StateVersion;
 use headwater_daemon::status::{self, FieldViolation};
 use headwater_proto::v1;
 use tonic::Status;
@@ -20,6 +22,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) history: &'a HistoryName,
+    /// The id of an operation, or the name of a pin.
     pub(crate) operation_id: &'a str,
     /// The newest version that the caller named.
     pub(crate) newest_named: u64,
@@ -29,6 +32,16 @@ impl<'a> About<'a> {
     /// A question about no operation.
     pub(crate) fn history(history: &'a HistoryName) -> Self {
         Self { history, operation_id: "", newest_named: 0 }
+    }
+
+    /// A question about a pin.
+    pub(crate) fn pin(
+        history: &'a HistoryName,
+        name: &'a PinName,
+        version: Option<StateVersion>,
+    ) -> Self {
+        let newest_named = version.unwrap_or_default().get();
+        Self { history, operation_id: name.as_str(), newest_named }
     }
 
     pub(crate) fn operation(history: &'a HistoryName, operation: &'a Operation) -> Self {
@@ -53,9 +66,12 @@ pub(crate) fn submitted(about: About<'_>, told: Told) -> Result<v1::SubmitRespon
             receipt_coverage_from: coverage_from.get(),
         }),
         Answer::Failed(error) => return Err(failed(about, error)),
-        Answer::NotAccepted { .. } | Answer::WriterEpochRaised { .. } | Answer::Retired => {
-            return Err(unexpected());
-        }
+        Answer::NotAccepted { .. }
+        | Answer::WriterEpochRaised { .. }
+        | Answer::Retired
+        | Answer::Pinned(_)
+        | Answer::Unpinned
+        | Answer::RetentionSet(_) => return Err(unexpected()),
     };
     let history_id = told.history_id.map(|it| it.to_string()).unwrap_or_default();
     Ok(v1::SubmitResponse { history_id, outcome: Some(outcome) })
@@ -75,9 +91,12 @@ pub(crate) fn looked_up(
             receipt_coverage_from: coverage_from.get(),
         }),
         Answer::Failed(error) => return Err(failed(about, error)),
-        Answer::Rejected { .. } | Answer::WriterEpochRaised { .. } | Answer::Retired => {
-            return Err(unexpected());
-        }
+        Answer::Rejected { .. }
+        | Answer::WriterEpochRaised { .. }
+        | Answer::Retired
+        | Answer::Pinned(_)
+        | Answer::Unpinned
+        | Answer::RetentionSet(_) => return Err(unexpected()),
     };
     Ok(v1::GetOperationResponse { history_id: history_id.to_string(), outcome: Some(outcome) })
 }
@@ -137,6 +156,16 @@ pub(crate) fn failed(about: About<'_>, error: SubmitError) -> Status {
             "name",
             "the history is not exclusive, and has no writer epoch",
         )]),
+        SubmitError::PinExists { version } => status::pin_exists(about.operation_id, version.get()),
+        SubmitError::PinMissing => status::pin_missing(about.operation_id),
+        SubmitError::PinsFull => status::pins_full(Head::PINS_MAX),
+        SubmitError::VersionRetired { oldest } => {
+            status::version_retired(about.newest_named, oldest.get(), oldest.get())
+        }
+        SubmitError::VersionAhead { newest } => {
+            status::version_ahead(about.newest_named, 0, newest.get())
+        }
+        SubmitError::NeededByFork { history } => status::history_needed(history.as_str()),
         SubmitError::HeadTooLarge => {
             status::head_too_large(name, "until maintenance has made room", RETRY_AFTER)
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headwater_core::head::HeadLimits;
+use headwater_core::head::{HeadLimits, Retention};
 use headwater_core::publish::Settings;
 use headwater_core::receipt::Window;
 use serde::Deserialize;
@@ -95,6 +95,35 @@ pub struct WriterConfig {
         default_value_t = 256
     )]
     pub compact_keep_versions: u64,
+    /// Retention of the histories created here: versions before the newest that
+    /// stay readable. Stands in the head from then on; see `headwater retain`.
+    #[arg(
+        long = "writer-retain-versions",
+        id = "writer-retain-versions",
+        default_value_t = 10_000
+    )]
+    pub retain_versions: u64,
+    /// Retention of the histories created here: how long a version stays
+    /// readable after it was the newest, in milliseconds. What any of the two
+    /// keeps is kept.
+    #[arg(long = "writer-retain-age-ms", id = "writer-retain-age-ms", default_value_t = 3_600_000)]
+    pub retain_age_ms: u64,
+    /// Pause between two sweeps of an open history that is written to, in
+    /// milliseconds. 0: this process does not sweep.
+    #[arg(long = "writer-sweep-every-ms", id = "writer-sweep-every-ms", default_value_t = 600_000)]
+    pub sweep_every_ms: u64,
+    /// How long a head must have been replaced before what was staged under it
+    /// may be swept, in milliseconds: longer than uploads and compactions take.
+    /// A slower one costs a second upload, and nothing else.
+    #[arg(long = "writer-sweep-grace-ms", id = "writer-sweep-grace-ms", default_value_t = 600_000)]
+    pub sweep_grace_ms: u64,
+    /// Objects that one sweep deletes at most.
+    #[arg(
+        long = "writer-sweep-deletes-max",
+        id = "writer-sweep-deletes-max",
+        default_value_t = 100_000
+    )]
+    pub sweep_deletes_max: u64,
     /// Longest time for one operation, in milliseconds, where the caller names
     /// none or a longer one.
     #[arg(
@@ -136,6 +165,11 @@ impl Default for WriterConfig {
             compact_tail_bytes: 64 << 20,
             compact_tail_versions: 4_096,
             compact_keep_versions: 256,
+            retain_versions: 10_000,
+            retain_age_ms: 3_600_000,
+            sweep_every_ms: 600_000,
+            sweep_grace_ms: 600_000,
+            sweep_deletes_max: 100_000,
             operation_timeout_ms: 30_000,
             history_idle_ms: 600_000,
             histories_max: 1_000,
@@ -197,6 +231,9 @@ impl WriterConfig {
             ("queue_bytes_max", self.queue_bytes_max as u64, 1 << 40, "at most 1 TiB"),
             ("operation_timeout_ms", self.operation_timeout_ms, DAY_MS, "at most a day"),
             ("history_idle_ms", self.history_idle_ms, 365 * DAY_MS, "at most a year"),
+            ("retain_age_ms", self.retain_age_ms, 36_500 * DAY_MS, "at most a hundred years"),
+            ("sweep_every_ms", self.sweep_every_ms, 365 * DAY_MS, "at most a year"),
+            ("sweep_grace_ms", self.sweep_grace_ms, 365 * DAY_MS, "at most a year"),
         ];
         if let Some((field, value, _, rule)) =
             ceilings.into_iter().find(|(_, value, max, _)| max < value)
@@ -225,6 +262,11 @@ impl WriterConfig {
             },
             head: HeadLimits { soft_bytes: self.head_soft_bytes, hard_bytes: self.head_hard_bytes },
         }
+    }
+
+    /// What histories created here keep.
+    pub(crate) fn retention(&self) -> Retention {
+        Retention { versions: self.retain_versions, age_ms: self.retain_age_ms }
     }
 
     pub(crate) fn operation_timeout(&self) -> Duration {

@@ -5,18 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::publish::Maintenance;
 use headwater_core::version::{Revision, StateVersion};
 use headwater_state::{ChunkCache, LoadOptions, Loader, Seen};
 use headwater_store::{Clock, Entropy, Store};
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::WriterConfig;
-use crate::driver::{AskError, Command, Driver, Parts, Question, Told};
+use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
 
 /// Notices kept for a receiver that is slow to take them.
 const NOTICES_MAX: usize = 1_024;
+/// Pieces of maintenance of one history that wait to be taken.
+const MAINTENANCE_MAX: usize = 16;
 /// The queue's bytes are counted in units of this size.
 const BYTES_UNIT: usize = 1_024;
 /// Longest time that a stop waits for drivers to answer what they have.
@@ -64,6 +67,7 @@ struct Handle {
     generation: u64,
     operations: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    maintenance: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Histories {
@@ -127,27 +131,70 @@ impl Histories {
         let mut open = self.lock();
         let handle = self.handle(&mut open, history)?;
         let permits = self.permits(&handle, &question)?;
-        let mut command = Command { question, deadline, reply, permits };
+        let command = Command::Ask(Asked { question, deadline, reply, permits });
         // Room for every permit: it is never full. It is closed when its driver
         // has ended for want of questions; a new one takes over, with a queue
         // of its own.
-        if let Err(mpsc::error::TrySendError::Closed(back)) = handle.commands.try_send(command) {
+        if let Err(mpsc::error::TrySendError::Closed(Command::Ask(mut asked))) =
+            handle.commands.try_send(command)
+        {
             if let Some(histories) = &mut open.histories {
                 histories.remove(history);
             }
             let handle = self.handle(&mut open, history)?;
-            command = back;
-            command.permits = self.permits(&handle, &command.question)?;
-            handle.commands.try_send(command).map_err(|_| AskError::Lost)?;
+            asked.permits = self.permits(&handle, &asked.question)?;
+            handle.commands.try_send(Command::Ask(asked)).map_err(|_| AskError::Lost)?;
         }
         Ok(answer)
+    }
+
+    /// Has maintenance published that was prepared outside of the driver; says
+    /// whether it was, or no longer fitted.
+    pub(crate) async fn maintain(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        maintenance: Maintenance,
+    ) -> Result<bool, AskError> {
+        let (reply, is_applied) = oneshot::channel();
+        self.hand(history, |permit| Command::Maintain { maintenance, reply, _permit: permit })?;
+        is_applied.await.map_err(|_| AskError::Lost)
+    }
+
+    /// Has a snapshot made of the present version; says whether there is one.
+    pub(crate) async fn compact(self: &Arc<Self>, history: &HistoryName) -> Result<bool, AskError> {
+        // Nothing is raised by this; it makes sure that the head is read.
+        let nothing = Maintenance::RaiseSweep { sweep_from: Revision::new(0) };
+        self.maintain(history, nothing).await?;
+        let (reply, is_there) = oneshot::channel();
+        self.hand(history, |permit| Command::Compact { reply, _permit: permit })?;
+        is_there.await.map_err(|_| AskError::Lost)
+    }
+
+    fn hand(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        command: impl FnOnce(OwnedSemaphorePermit) -> Command,
+    ) -> Result<(), AskError> {
+        let mut open = self.lock();
+        let mut handle = self.handle(&mut open, history)?;
+        if handle.commands.is_closed() {
+            if let Some(histories) = &mut open.histories {
+                histories.remove(history);
+            }
+            handle = self.handle(&mut open, history)?;
+        }
+        let limit = MAINTENANCE_MAX;
+        let permit = Arc::clone(&handle.maintenance)
+            .try_acquire_owned()
+            .map_err(|_| AskError::QueueFull { what: "pieces of maintenance", limit })?;
+        handle.commands.try_send(command(permit)).map_err(|_| AskError::Lost)
     }
 
     fn permits(
         &self,
         handle: &Handle,
         question: &Question,
-    ) -> Result<[tokio::sync::OwnedSemaphorePermit; 2], AskError> {
+    ) -> Result<[OwnedSemaphorePermit; 2], AskError> {
         let limit = self.config.queue_operations_max;
         let operation = Arc::clone(&handle.operations)
             .try_acquire_owned()
@@ -176,12 +223,13 @@ impl Histories {
             return Err(AskError::TooManyHistories { limit });
         }
         *generation += 1;
-        let (commands, taken) = mpsc::channel(self.config.queue_operations_max);
+        let (commands, taken) = mpsc::channel(self.config.queue_operations_max + MAINTENANCE_MAX);
         let handle = Handle {
             commands,
             generation: *generation,
             operations: Arc::new(Semaphore::new(self.config.queue_operations_max)),
             bytes: Arc::new(Semaphore::new(units(self.config.queue_bytes_max) as usize)),
+            maintenance: Arc::new(Semaphore::new(MAINTENANCE_MAX)),
         };
         histories.insert(history.clone(), handle.clone());
         while tasks.try_join_next().is_some() {}

@@ -206,7 +206,10 @@ impl HistoryService for HistoryRpc {
             | Answer::Rejected { .. }
             | Answer::Unknown { .. }
             | Answer::NotAccepted { .. }
-            | Answer::Retired => Err(answer::unexpected()),
+            | Answer::Retired
+            | Answer::Pinned(_)
+            | Answer::Unpinned
+            | Answer::RetentionSet(_) => Err(answer::unexpected()),
         }
     }
 }

@@ -153,7 +153,9 @@ impl Histories {
             .await
             .map_err(|error| put_trouble(&error))?;
         let publisher = self.name();
-        let head = Head::first(history.clone(), id, read.next(), is_exclusive, publisher, snapshot);
+        let mut head =
+            Head::first(history.clone(), id, read.next(), is_exclusive, publisher, snapshot);
+        head.retention = self.config.retention();
         let (key, bytes) = (history.head_key(), Bytes::from(format::head::encode(&head)));
         // From here on, if nobody waits for the answer either.
         creation.is_in_doubt = true;
@@ -233,7 +235,10 @@ impl Histories {
             | Answer::Rejected { .. }
             | Answer::Unknown { .. }
             | Answer::NotAccepted { .. }
-            | Answer::WriterEpochRaised { .. } => Err(SubmitError::InDoubt.into()),
+            | Answer::WriterEpochRaised { .. }
+            | Answer::Pinned(_)
+            | Answer::Unpinned
+            | Answer::RetentionSet(_) => Err(SubmitError::InDoubt.into()),
         }
     }
 

@@ -34,6 +34,7 @@ pub(crate) async fn head(
         HeadDecodeError::Malformed(_)
         | HeadDecodeError::Hash { .. }
         | HeadDecodeError::Id { .. }
+        | HeadDecodeError::Pin { .. }
         | HeadDecodeError::Name(_)
         | HeadDecodeError::Key(_)
         | HeadDecodeError::Inline { .. }
@@ -64,12 +65,18 @@ fn describe(head: &Head, stamp: &Stamp, size_bytes: usize) -> String {
         ),
         ("tail", tail(head)),
         ("receipts", receipts(head)),
+        ("readable", readable(head)),
+        ("swept", format!("below revision {}", head.swept_to.get())),
         ("objects", objects(head)),
         ("chain hash", head.chain_hash.to_hex()),
         ("published by", head.publisher.id.clone()),
         ("head size", format!("{size_bytes} bytes")),
         ("proven", format!("current {} ms ago", stamp.proof_age.as_millis())),
     ];
+    if let Some(base) = &head.base {
+        let source = &base.source;
+        lines.insert(2, ("forked from", format!("{}, and not apart yet", source.history)));
+    }
     if head.is_exclusive {
         lines.insert(4, ("exclusive", format!("writer epoch {}", head.writer_epoch)));
     }
@@ -105,6 +112,20 @@ fn receipts(head: &Head) -> String {
         return format!("complete from version {from} on; none so far");
     }
     format!("complete from version {from} on; {} pages beside the tail", head.receipt_pages.len())
+}
+
+fn readable(head: &Head) -> String {
+    let mut text = format!("from version {} on", head.retained_from().get());
+    for pin in &head.pins {
+        let _ = write!(text, ", {} ({})", pin.version.get(), pin.name);
+    }
+    let _ = write!(
+        text,
+        "; kept are {} versions, and {} s",
+        head.retention.versions,
+        head.retention.age_ms / 1_000
+    );
+    text
 }
 
 fn objects(head: &Head) -> String {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use headwater_core::archive::Keep;
 use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::format;
 use headwater_core::hash::{ContentHash, RequestHash};
@@ -204,9 +205,11 @@ impl TestWriter {
         let receipts = opened.changes.iter().flat_map(|it| it.change.receipts(it.version));
         let receipts: Vec<_> = receipts.collect();
         let receipt_pages = write_receipt_pages(&loader, staged, &receipts).await.unwrap();
+        let keep = Keep { now_ms: 0, clock_error_ms: 0 };
+        let archive = loader.archive_tail(&self.head, &built, &keep).await.unwrap();
         let (snapshot, based_on) = (built.snapshot, built.based_on);
         let mut next = self.successor();
-        assert!(next.compact(&Compaction { snapshot, based_on, receipt_pages }));
+        assert!(next.compact(&Compaction { snapshot, based_on, receipt_pages, archive }));
         self.publish(next.finish()).await;
     }
 
@@ -241,7 +244,7 @@ impl TestWriter {
         self.tag = tag;
     }
 
-    pub(crate) fn successor(&self) -> Successor {
+    pub(crate) fn successor(&self) -> Successor<'_> {
         Successor::of(&self.head, publisher(&self.entropy))
     }
 

@@ -7,6 +7,7 @@ mod snapshot;
 
 #[cfg(test)]
 pub(crate) use self::cut::ChunkBytes;
+pub(crate) use self::objects::put;
 pub use self::objects::{write_empty_snapshot, write_receipt_pages, write_segment};
 #[cfg(test)]
 pub(crate) use self::snapshot::build_sized;

@@ -122,7 +122,7 @@ fn run_of(changes: &[LoadedChange]) -> (StateVersion, StateVersion) {
     (first.version, last.version)
 }
 
-pub(super) async fn put(
+pub(crate) async fn put(
     store: &dyn Store,
     history: &HistoryName,
     kind: ObjectKind,

@@ -1,5 +1,6 @@
 //! From a head to a view, and from a view to the next.
 
+mod archive;
 mod reached;
 mod receipts;
 mod tail;
@@ -11,10 +12,11 @@ use futures::TryStreamExt as _;
 use headwater_core::follow::{self, Chain, FollowError, Plan, Position};
 use headwater_core::format;
 use headwater_core::head::{Head, SnapshotRef};
-use headwater_core::id::HistoryName;
+use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::StateVersion;
 use headwater_store::Store;
 
+use self::archive::ArchiveCache;
 pub use self::reached::ReachedObject;
 pub use self::tail::LoadedChange;
 use crate::cache::ChunkCache;
@@ -43,6 +45,7 @@ impl Default for LoadOptions {
 pub struct Loader {
     source: Arc<Source>,
     cache: ChunkCache,
+    archive_cache: Arc<ArchiveCache>,
     options: LoadOptions,
 }
 
@@ -76,7 +79,8 @@ impl Loader {
         options: LoadOptions,
     ) -> Self {
         let options = LoadOptions { fetches_max: options.fetches_max.max(1) };
-        Self { source: Arc::new(Source { store, history }), cache, options }
+        let source = Arc::new(Source { store, history });
+        Self { source, cache, archive_cache: Arc::default(), options }
     }
 
     /// The history.
@@ -250,9 +254,17 @@ impl Loader {
     }
 
     async fn fetch_base(&self, head: &Head) -> Result<Base, StateError> {
-        let SnapshotRef { version, object } = &head.snapshot;
+        self.fetch_snapshot(head.history_id, &head.snapshot).await
+    }
+
+    async fn fetch_snapshot(
+        &self,
+        history_id: HistoryId,
+        snapshot: &SnapshotRef,
+    ) -> Result<Base, StateError> {
+        let SnapshotRef { version, object } = snapshot;
         let index = self.source.fetch_as(object, format::snapshot::decode).await?;
-        if index.history_id != head.history_id {
+        if index.history_id != history_id {
             return Err(self.source.contradicts(object, "history id"));
         }
         if index.version != *version {
@@ -260,7 +272,7 @@ impl Loader {
         }
         let source = Arc::clone(&self.source);
         let fetches_max = self.options.fetches_max;
-        Ok(Base::new(head.snapshot.clone(), index, source, self.cache.clone(), fetches_max))
+        Ok(Base::new(snapshot.clone(), index, source, self.cache.clone(), fetches_max))
     }
 }
 

@@ -32,7 +32,9 @@ use headwater_core::follow::Position;
 use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName};
-use headwater_core::publish::{Answer, BatchId, Control, Effect, Event, Publisher, Ticket};
+use headwater_core::publish::{
+    Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, Ticket,
+};
 use headwater_state::{Loader, Seen, View};
 use headwater_store::{Clock, Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
@@ -113,9 +115,25 @@ pub enum AskError {
     Lost,
 }
 
+/// What a driver is handed.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// A question.
+    Ask(Asked),
+    /// Maintenance to publish; told whether it was.
+    Maintain {
+        maintenance: Maintenance,
+        reply: oneshot::Sender<bool>,
+        /// Its place in the queue, until it is taken.
+        _permit: OwnedSemaphorePermit,
+    },
+    /// A snapshot of the present version is wanted; told whether there is one.
+    Compact { reply: oneshot::Sender<bool>, _permit: OwnedSemaphorePermit },
+}
+
 /// A question on its way to a driver.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(crate) struct Asked {
     pub(crate) question: Question,
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<Told>,
@@ -166,7 +184,9 @@ pub(crate) struct Driver {
     hold_until: Option<Instant>,
     next_ticket: u64,
     /// Asked, and not handed to the publisher yet.
-    inbox: Vec<Command>,
+    inbox: Vec<Asked>,
+    /// Maintenance of others, and whoever waits for it.
+    maintained: Vec<(Maintenance, oneshot::Sender<bool>)>,
     hand_over_at: Option<Instant>,
     /// The latest that `hand_over_at` may become, while others keep coming.
     linger_until: Option<Instant>,
@@ -190,6 +210,7 @@ impl Driver {
             hold_until: None,
             next_ticket: 0,
             inbox: Vec::new(),
+            maintained: Vec::new(),
             hand_over_at: None,
             linger_until: None,
         }
@@ -206,7 +227,8 @@ impl Driver {
         async {
             let mut is_open = true;
             let mut last_used = Instant::now();
-            while is_open || !self.waiting.is_empty() || !self.inbox.is_empty() {
+            let mut taken = Vec::new();
+            while is_open || !self.is_done() {
                 let idle_at = last_used + self.idle_time();
                 let deadline = self.waiting.next_deadline();
                 let upkeep_at = self.upkeep.wake_at();
@@ -215,10 +237,10 @@ impl Driver {
                     Some(done) = self.work.next(), if !self.work.is_empty() => self.on_done(done),
                     () = until(deadline) => self.on_deadline(),
                     () = until(self.hand_over_at) => self.hand_in(),
-                    n = commands.recv_many(&mut self.inbox, COMMANDS_AT_ONCE), if is_open => {
+                    n = commands.recv_many(&mut taken, COMMANDS_AT_ONCE), if is_open => {
                         is_open = n != 0;
                         last_used = Instant::now();
-                        self.on_commands();
+                        self.take(&mut taken);
                     }
                     () = until(upkeep_at) => self.begin_upkeep(),
                     () = sleep_until(idle_at), if is_open && self.is_idle() => {
@@ -236,6 +258,26 @@ impl Driver {
         .await;
     }
 
+    /// Whether everybody who asked was told.
+    fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.inbox.is_empty() && self.maintained.is_empty()
+    }
+
+    fn take(&mut self, taken: &mut Vec<Command>) {
+        for command in taken.drain(..) {
+            match command {
+                Command::Ask(asked) => self.inbox.push(asked),
+                Command::Maintain { maintenance, reply, .. } => {
+                    self.maintained.push((maintenance.clone(), reply));
+                    let effects = self.publisher.on(Event::Prepared(maintenance));
+                    self.carry_out(effects);
+                }
+                Command::Compact { reply, .. } => self.want_snapshot(reply),
+            }
+        }
+        self.on_commands();
+    }
+
     /// A name without a history is let go of at once: it costs a caller nothing
     /// to make them up.
     fn idle_time(&self) -> Duration {
@@ -244,10 +286,7 @@ impl Driver {
     }
 
     fn is_idle(&self) -> bool {
-        self.inbox.is_empty()
-            && self.publisher.is_idle()
-            && self.waiting.is_empty()
-            && self.work.is_empty()
+        self.is_done() && self.publisher.is_idle() && self.work.is_empty()
     }
 
     /// Callers that were answered together ask again together: a moment's wait
@@ -285,7 +324,7 @@ impl Driver {
                 Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms },
                 Question::Control(control) => Event::Controlled { ticket, control },
             });
-            let Command { deadline, reply, permits, .. } = command;
+            let Asked { deadline, reply, permits, .. } = command;
             self.waiting.add(ticket, deadline, Waiter { reply, _permits: permits });
         }
         events

@@ -96,6 +96,7 @@ pub(crate) fn decode(history: &HistoryName, bytes: &Bytes) -> Result<Head, Troub
         HeadDecodeError::Malformed(_)
         | HeadDecodeError::Hash { .. }
         | HeadDecodeError::Id { .. }
+        | HeadDecodeError::Pin { .. }
         | HeadDecodeError::Name(_)
         | HeadDecodeError::Key(_)
         | HeadDecodeError::Inline { .. }

@@ -8,13 +8,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_core::head::{ChangeBody, Compaction, Fold, Head};
+use headwater_core::archive::Keep;
+use headwater_core::head::{ChangeBody, Compaction, Fold, Head, RunRef};
 use headwater_core::publish::{Event, Maintenance};
 use headwater_core::receipt::Receipt;
 use headwater_core::version::StateVersion;
 use headwater_state::{
-    BuildError, BuildOptions, Loader, View, build_snapshot, write_receipt_pages, write_segment,
+    BuildError, BuildOptions, BuiltSnapshot, Loader, View, build_snapshot, write_receipt_pages,
+    write_segment,
 };
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Done, Driver};
@@ -36,11 +39,24 @@ const HOLD_BACK: Duration = Duration::from_secs(60);
 /// Pause after maintenance that failed or no longer fitted.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What is prepared, or is being prepared: one fold and one snapshot at a time.
+/// How often it is looked whether retention lets go of something.
+const RELEASE_EVERY: Duration = Duration::from_secs(60);
+/// How far the clocks of two processes may be apart: each an hour off. What
+/// goes by age goes that much later.
+const CLOCK_ERROR_MS: u64 = 2 * 60 * 60 * 1_000;
+
+/// What is prepared, or is being prepared: one fold, one snapshot and one
+/// archive at a time.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     fold: Slot,
     snapshot: Slot,
+    release: Slot,
+    /// The snapshot that is built, until it is published or given up.
+    built: Option<Arc<Built>>,
+    /// Whoever wants a snapshot of the present version, to be told whether
+    /// there is one.
+    wanted: Vec<oneshot::Sender<bool>>,
     /// The version of the snapshot that is on its way: no fold may run across
     /// it, for a segment is dropped whole.
     snapshot_at: Option<StateVersion>,
@@ -54,7 +70,6 @@ enum Slot {
     Preparing,
     /// It would come too early yet.
     Held {
-        compaction: Box<Compaction>,
         until: Instant,
     },
     /// The publisher has it.
@@ -64,13 +79,32 @@ enum Slot {
     },
 }
 
+/// A snapshot with its receipts, durable. What becomes of the head's tail is
+/// decided once it is time to publish it.
+#[derive(Debug)]
+pub(super) struct Built {
+    built: BuiltSnapshot,
+    receipt_pages: Vec<RunRef>,
+}
+
 /// What came of preparing.
-pub(super) type Prepared = (Kind, Result<Maintenance, BuildError>);
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// A snapshot is built.
+    Built(Result<Built, BuildError>),
+    /// Something can be published; or there was nothing to do.
+    Ready(Kind, Result<Option<Maintenance>, BuildError>),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Fold,
     Snapshot,
+    Release,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Fold, Self::Snapshot, Self::Release];
 }
 
 impl Slot {
@@ -93,13 +127,21 @@ impl Slot {
 
 impl Upkeep {
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.fold.wake_at().into_iter().chain(self.snapshot.wake_at()).min()
+        let slots = [&self.fold, &self.snapshot, &self.release];
+        slots.into_iter().filter_map(Slot::wake_at).min()
     }
 
     fn slot(&mut self, kind: Kind) -> &mut Slot {
         match kind {
             Kind::Fold => &mut self.fold,
             Kind::Snapshot => &mut self.snapshot,
+            Kind::Release => &mut self.release,
+        }
+    }
+
+    fn tell_wanted(&mut self, is_there: bool) {
+        for it in self.wanted.drain(..) {
+            let _nobody = it.send(is_there);
         }
     }
 }
@@ -108,7 +150,7 @@ impl Driver {
     /// Looks whether there is something to do about the head as it is now.
     pub(super) fn begin_upkeep(&mut self) {
         // A pause that is over must not wake the task again and again.
-        for kind in [Kind::Fold, Kind::Snapshot] {
+        for kind in Kind::ALL {
             let slot = self.upkeep.slot(kind);
             if slot.is_free() {
                 *slot = Slot::Idle;
@@ -116,22 +158,41 @@ impl Driver {
         }
         let Some(observed) = self.publisher.observed() else { return };
         let head = Arc::clone(&observed.head);
-        if let Slot::Held { compaction, until } = &self.upkeep.snapshot {
-            let behind = head.state_version.since(compaction.snapshot.version);
+        if head.snapshot.version == head.state_version {
+            self.upkeep.tell_wanted(true);
+        }
+        // A fold on its way would change the tail that is accounted for.
+        let is_folding = !self.upkeep.fold.is_free();
+        if let (Slot::Held { until }, Some(built)) = (&self.upkeep.snapshot, &self.upkeep.built)
+            && !is_folding
+        {
+            let behind = head.state_version.since(built.built.snapshot.version);
             let is_due = *until <= Instant::now()
+                || !self.upkeep.wanted.is_empty()
                 || self.parts.config.compact_keep_versions <= behind
                 || self.parts.config.head_soft_bytes < self.publisher.head_bytes();
             if is_due {
-                let compaction = Compaction::clone(compaction);
-                self.hand_over(Kind::Snapshot, Maintenance::Compact(compaction));
+                self.begin_archiving(&head, Arc::clone(built));
             }
         }
         if self.upkeep.snapshot.is_free() && self.wants_snapshot(&head) {
             self.begin_snapshot(&head);
         }
-        if self.upkeep.fold.is_free() && self.wants_fold(&head) {
+        let is_archiving =
+            self.upkeep.built.is_some() && !matches!(self.upkeep.snapshot, Slot::Held { .. });
+        if self.upkeep.fold.is_free() && !is_archiving && self.wants_fold(&head) {
             self.begin_fold(&head);
         }
+        let may_release = head.archive.is_some() || head.base.is_some() || !head.pins.is_empty();
+        if self.upkeep.release.is_free() && may_release && !is_archiving {
+            self.begin_release(&head);
+        }
+    }
+
+    /// Wants a snapshot of the present version, whatever the tail is like.
+    pub(super) fn want_snapshot(&mut self, reply: oneshot::Sender<bool>) {
+        self.upkeep.wanted.push(reply);
+        self.begin_upkeep();
     }
 
     fn wants_snapshot(&self, head: &Head) -> bool {
@@ -141,7 +202,8 @@ impl Driver {
         let tail_bytes = segments.sum::<u64>() + change_bytes(head);
         // Segments take room in the head that folding cannot give back.
         let is_crowded = config.head_soft_bytes / 4 < head.segments.len() * REFERENCE_BYTES;
-        config.compact_tail_bytes < tail_bytes
+        !self.upkeep.wanted.is_empty() && 0 < versions
+            || config.compact_tail_bytes < tail_bytes
             || config.compact_tail_versions < versions
             || is_crowded
     }
@@ -179,9 +241,9 @@ impl Driver {
                 let mut changes = loader.read_changes(&head, from, run_bytes).await?;
                 changes.retain(|it| it.version <= to);
                 let segment = write_segment(&loader, head.revision, &changes).await?;
-                Ok(Maintenance::Fold(Fold { segment, last_change }))
+                Ok(Some(Maintenance::Fold(Fold { segment, last_change })))
             };
-            Done::Prepared((Kind::Fold, prepared.await))
+            Done::Prepared(Prepared::Ready(Kind::Fold, prepared.await))
         });
     }
 
@@ -203,24 +265,79 @@ impl Driver {
         let task = tokio::spawn(async move { snapshot(&loader, &view, &head, &receipts).await });
         let task = AbortOnDrop(task);
         self.begin(async move {
-            let prepared = task.join().await.unwrap_or_else(|it| std::panic::resume_unwind(it));
-            Done::Prepared((Kind::Snapshot, prepared))
+            let built = task.join().await.unwrap_or_else(|it| std::panic::resume_unwind(it));
+            Done::Prepared(Prepared::Built(built))
         });
     }
 
-    pub(super) fn on_prepared(&mut self, (kind, prepared): Prepared) {
+    /// Decides what becomes of the tail that a built snapshot takes the place
+    /// of: kept in the archive, or let go.
+    fn begin_archiving(&mut self, head: &Arc<Head>, built: Arc<Built>) {
+        if head.snapshot != built.built.based_on
+            || head.state_version < built.built.snapshot.version
+        {
+            return self.end_upkeep(Kind::Snapshot, Slot::Idle);
+        }
+        let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
+        let keep = self.keep();
+        self.upkeep.snapshot = Slot::Preparing;
+        self.begin(async move {
+            let archive = loader.archive_tail(&head, &built.built, &keep).await;
+            let prepared = archive.map(|archive| {
+                Some(Maintenance::Compact(Compaction {
+                    snapshot: built.built.snapshot.clone(),
+                    based_on: built.built.based_on.clone(),
+                    receipt_pages: built.receipt_pages.clone(),
+                    archive,
+                }))
+            });
+            Done::Prepared(Prepared::Ready(Kind::Snapshot, prepared))
+        });
+    }
+
+    /// Looks whether there is something that retention no longer keeps.
+    fn begin_release(&mut self, head: &Arc<Head>) {
+        let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
+        let keep = self.keep();
+        self.upkeep.release = Slot::Preparing;
+        self.begin(async move {
+            let prepared = async {
+                let before = loader.archive(&head).await?;
+                let kept = before.keep(&head, None, &keep);
+                if !kept.is_news(&head, &before) {
+                    return Ok(None);
+                }
+                let object = loader.write_archive(head.revision, &kept.archive).await?;
+                let update = kept.into_update(&head, &before, None, object);
+                Ok(Some(Maintenance::Release(update)))
+            };
+            Done::Prepared(Prepared::Ready(Kind::Release, prepared.await))
+        });
+    }
+
+    fn keep(&self) -> Keep {
+        Keep { now_ms: self.parts.clock.now_ms(), clock_error_ms: CLOCK_ERROR_MS }
+    }
+
+    pub(super) fn on_prepared(&mut self, prepared: Prepared) {
         match prepared {
-            Ok(maintenance @ Maintenance::Fold(_)) => self.hand_over(kind, maintenance),
-            Ok(Maintenance::Compact(compaction)) => {
-                let until = Instant::now() + HOLD_BACK;
-                self.upkeep.snapshot = Slot::Held { compaction: Box::new(compaction), until };
+            Prepared::Built(Ok(built)) => {
+                self.upkeep.built = Some(Arc::new(built));
+                self.upkeep.snapshot = Slot::Held { until: Instant::now() + HOLD_BACK };
                 self.begin_upkeep();
             }
-            Err(error) => {
-                tracing::warn!(%error, ?kind, "maintenance failed; it is tried again");
-                self.end_upkeep(kind, Slot::Paused { until: Instant::now() + PAUSE });
+            Prepared::Ready(kind, Ok(Some(maintenance))) => self.hand_over(kind, maintenance),
+            Prepared::Ready(kind, Ok(None)) => {
+                self.end_upkeep(kind, Slot::Paused { until: Instant::now() + RELEASE_EVERY });
             }
+            Prepared::Built(Err(error)) => self.on_failed(Kind::Snapshot, &error),
+            Prepared::Ready(kind, Err(error)) => self.on_failed(kind, &error),
         }
+    }
+
+    fn on_failed(&mut self, kind: Kind, error: &BuildError) {
+        tracing::warn!(%error, ?kind, "maintenance failed; it is tried again");
+        self.end_upkeep(kind, Slot::Paused { until: Instant::now() + PAUSE });
     }
 
     fn hand_over(&mut self, kind: Kind, maintenance: Maintenance) {
@@ -233,22 +350,43 @@ impl Driver {
         let kind = match maintenance {
             Maintenance::Fold(_) => Kind::Fold,
             Maintenance::Compact(_) => Kind::Snapshot,
+            Maintenance::Release(_) => Kind::Release,
+            // Whoever sweeps waits for these.
+            Maintenance::RaiseSweep { .. } | Maintenance::Swept { .. } => return,
         };
         tracing::debug!(?kind, is_applied, "maintenance ended");
-        let paused = Slot::Paused { until: Instant::now() + PAUSE };
-        self.end_upkeep(kind, if is_applied { Slot::Idle } else { paused });
+        let again = Instant::now() + PAUSE;
+        let slot = match kind {
+            // The archive or the tail changed under it. The snapshot is as good
+            // as it was, where the head still has the one before.
+            Kind::Snapshot if !is_applied && self.still_fits() => {
+                self.upkeep.snapshot = Slot::Held { until: again };
+                return;
+            }
+            Kind::Release if is_applied => Slot::Paused { until: again + RELEASE_EVERY },
+            Kind::Fold | Kind::Snapshot if is_applied => Slot::Idle,
+            Kind::Fold | Kind::Snapshot | Kind::Release => Slot::Paused { until: again },
+        };
+        self.end_upkeep(kind, slot);
+    }
+
+    fn still_fits(&self) -> bool {
+        let Some(observed) = self.publisher.observed() else { return false };
+        self.upkeep.built.as_ref().is_some_and(|it| it.built.based_on == observed.head.snapshot)
     }
 
     fn end_upkeep(&mut self, kind: Kind, slot: Slot) {
         *self.upkeep.slot(kind) = slot;
         if kind == Kind::Snapshot {
             self.upkeep.snapshot_at = None;
+            self.upkeep.built = None;
         }
     }
 
     /// The publisher let go of its head, and of what was handed to it.
     pub(super) fn forget_upkeep(&mut self) {
-        for kind in [Kind::Fold, Kind::Snapshot] {
+        self.upkeep.tell_wanted(false);
+        for kind in Kind::ALL {
             if matches!(self.upkeep.slot(kind), Slot::Handed | Slot::Held { .. }) {
                 self.end_upkeep(kind, Slot::Idle);
             }
@@ -296,7 +434,7 @@ async fn snapshot(
     view: &View,
     head: &Head,
     receipts: &[Receipt],
-) -> Result<Maintenance, BuildError> {
+) -> Result<Built, BuildError> {
     let built = build_snapshot(loader, view, head.revision, BuildOptions::default()).await?;
     let receipt_pages = write_receipt_pages(loader, head.revision, receipts).await?;
     tracing::info!(
@@ -306,8 +444,7 @@ async fn snapshot(
         bytes_written = built.bytes_written,
         "a snapshot was built"
     );
-    let (snapshot, based_on) = (built.snapshot, built.based_on);
-    Ok(Maintenance::Compact(Compaction { snapshot, based_on, receipt_pages }))
+    Ok(Built { built, receipt_pages })
 }
 
 /// The first version of which receipts are written: the first after the head's
