@@ -253,6 +253,7 @@ fn exit_of(failure: &Failure) -> Exit {
         | Reason::StoreUnavailable
         | Reason::ShuttingDown
         | Reason::FreshnessUnverified
+        | Reason::WatcherSlow
         | Reason::Expired => Exit::Unavailable,
         Reason::PublicationInDoubt => Exit::InDoubt,
         Reason::StoredDataBad | Reason::FormatTooNew => Exit::BadData,
@@ -273,6 +274,7 @@ fn advice_of(failure: &Failure) -> Option<String> {
         | Reason::HeadTooLarge
         | Reason::StoreUnavailable
         | Reason::ShuttingDown
+        | Reason::WatcherSlow
         | Reason::Expired
         | Reason::PublicationInDoubt => "run the same command again, later",
         Reason::FreshnessUnverified => {

@@ -105,6 +105,7 @@ impl From<GaveUp> for HistoryError {
             | Reason::Expired
             | Reason::VersionRetired
             | Reason::VersionAhead
+            | Reason::WatcherSlow
             | Reason::FormatTooNew
             | Reason::StoredDataBad
             | Reason::Unauthenticated

@@ -51,6 +51,8 @@ pub enum Reason {
     VersionRetired,
     /// The version does not exist yet.
     VersionAhead,
+    /// A watch was ended because this side did not read.
+    WatcherSlow,
     /// Another owner has taken over.
     Fenced,
     /// A newer build wrote the stored data.
@@ -86,6 +88,7 @@ impl Reason {
             Self::Expired => reason::EXPIRED,
             Self::VersionRetired => reason::VERSION_RETIRED,
             Self::VersionAhead => reason::VERSION_AHEAD,
+            Self::WatcherSlow => reason::WATCHER_SLOW,
             Self::Fenced => reason::FENCED,
             Self::FormatTooNew => reason::FORMAT_TOO_NEW,
             Self::StoredDataBad => reason::STORED_DATA_BAD,
@@ -113,6 +116,7 @@ impl Reason {
             reason::EXPIRED => Self::Expired,
             reason::VERSION_RETIRED => Self::VersionRetired,
             reason::VERSION_AHEAD => Self::VersionAhead,
+            reason::WATCHER_SLOW => Self::WatcherSlow,
             reason::FENCED => Self::Fenced,
             reason::FORMAT_TOO_NEW => Self::FormatTooNew,
             reason::STORED_DATA_BAD => Self::StoredDataBad,
@@ -281,6 +285,7 @@ impl Failure {
             | Reason::ShuttingDown
             | Reason::PublicationInDoubt
             | Reason::FreshnessUnverified
+            | Reason::WatcherSlow
             | Reason::Expired => true,
             Reason::Transport => self.retry_after.is_some() || is_passing(self.code),
             Reason::Unrecognized => self.retry_after.is_some(),
@@ -317,6 +322,7 @@ impl Failure {
             | Reason::Expired
             | Reason::VersionRetired
             | Reason::VersionAhead
+            | Reason::WatcherSlow
             | Reason::Fenced
             | Reason::FormatTooNew
             | Reason::StoredDataBad

@@ -135,6 +135,7 @@ impl From<Failure> for ReadError {
             | Reason::PublicationInDoubt
             | Reason::FreshnessUnverified
             | Reason::Expired
+            | Reason::WatcherSlow
             | Reason::Fenced
             | Reason::FormatTooNew
             | Reason::StoredDataBad

@@ -95,6 +95,7 @@ impl SubmitError {
             | Reason::FreshnessUnverified
             | Reason::Expired
             | Reason::VersionRetired
+            | Reason::WatcherSlow
             | Reason::FormatTooNew
             | Reason::StoredDataBad
             | Reason::Unauthenticated

@@ -21,8 +21,18 @@ const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
 /// arrived now. `without` is the time allowed where the caller named none; it
 /// is an upper limit as well.
 pub fn of(metadata: &MetadataMap, without: Duration) -> Instant {
-    let named = metadata.get("grpc-timeout").and_then(|it| parse(it.to_str().ok()?));
-    Instant::now() + named.map_or(without, |it| working_time(it).min(without))
+    Instant::now() + named(metadata).map_or(without, |it| working_time(it).min(without))
+}
+
+/// The moment by which a stream has to have ended that may go on for ever:
+/// `None` where the caller named no time.
+pub fn of_stream(metadata: &MetadataMap) -> Option<Instant> {
+    // A time that the clock cannot count to is none.
+    named(metadata).and_then(|it| Instant::now().checked_add(working_time(it)))
+}
+
+fn named(metadata: &MetadataMap) -> Option<Duration> {
+    metadata.get("grpc-timeout").and_then(|it| parse(it.to_str().ok()?))
 }
 
 /// `timeout` less the time that is kept for the answer.
@@ -69,6 +79,15 @@ mod tests {
         assert_eq!(of(&with_timeout("20m"), limit) - now, Duration::from_millis(15));
         assert_eq!(of(&with_timeout("3u"), limit), now);
         assert_eq!(of(&with_timeout("20S"), limit) - now, Duration::from_millis(19_750));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_only_where_its_caller_says_so() {
+        let now = Instant::now();
+
+        assert_eq!(of_stream(&with_timeout("1S")), Some(now + Duration::from_millis(950)));
+        assert!(of_stream(&with_timeout("99999999H")).is_some_and(|it| now < it));
+        assert_eq!(of_stream(&MetadataMap::new()), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -194,6 +194,14 @@ pub fn version_ahead(wanted: u64, oldest: u64, newest: u64) -> Status {
         .say(format!("version {wanted} does not exist yet; the newest is {newest}"))
 }
 
+/// `WATCHER_SLOW`: the caller of a watch did not read.
+pub fn watcher_slow(stalled: Duration) -> Status {
+    Refusal::new(reason::WATCHER_SLOW, Code::Aborted).retry_after(Duration::ZERO).say(format!(
+        "nothing was read for {} ms while there was something to send; go on from where it ended",
+        stalled.as_millis()
+    ))
+}
+
 /// `FENCED`: another owner has taken over.
 pub fn fenced(current_epoch: u64) -> Status {
     Refusal::new(reason::FENCED, Code::FailedPrecondition)
@@ -230,6 +238,16 @@ pub fn permission_denied(detail: &str) -> Status {
 pub fn unauthenticated(detail: &str) -> Status {
     Refusal::new(reason::UNAUTHENTICATED, Code::Unauthenticated)
         .say(format!("unauthenticated: {}", shortened(detail)))
+}
+
+/// The end of a watch: `status`, with the version to go on after.
+pub fn with_resume(status: &Status, after: u64) -> Status {
+    let mut details = status.get_error_details();
+    if let Some(mut info) = details.error_info().cloned() {
+        info.metadata.insert(reason::RESUME_AFTER_VERSION.to_owned(), after.to_string());
+        details.set_error_info(info.reason, info.domain, info.metadata);
+    }
+    Status::with_error_details(status.code(), status.message(), details)
 }
 
 /// `status` as the bytes of a `google.rpc.Status`, details included: what

@@ -20,6 +20,7 @@ fn all() -> Vec<Status> {
         expired("the queue was long"),
         version_retired(3, 10, 20),
         version_ahead(30, 10, 20),
+        watcher_slow(second),
         fenced(4),
         format_too_new("a/b/head.json", 2),
         stored_data_bad("a/b/head.json", "truncated", Determinacy::NotApplied),
@@ -68,6 +69,7 @@ fn what_may_succeed_later_says_when() {
             reason::SHUTTING_DOWN,
             reason::PUBLICATION_IN_DOUBT,
             reason::FRESHNESS_UNVERIFIED,
+            reason::WATCHER_SLOW,
         ]
     );
 }
@@ -86,6 +88,21 @@ fn a_status_survives_its_bytes() {
     }
     let bare = tonic_types::Status::decode(to_bytes(&Status::internal("why"))).unwrap();
     assert_eq!((bare.code, bare.message.as_str()), (Code::Internal as i32, "why"));
+}
+
+#[test]
+fn the_end_of_a_watch_says_where_to_go_on_and_keeps_the_rest() {
+    for status in all() {
+        let ended = with_resume(&status, 7);
+
+        assert_eq!((ended.code(), ended.message()), (status.code(), status.message()));
+        let mut info = ended.get_details_error_info().unwrap();
+        assert_eq!(info.metadata.remove(reason::RESUME_AFTER_VERSION).as_deref(), Some("7"));
+        let before = status.get_details_error_info().unwrap();
+        assert_eq!((info.reason, info.metadata), (before.reason, before.metadata));
+        let delay = |it: &Status| it.get_details_retry_info().map(|it| it.retry_delay);
+        assert_eq!(delay(&ended), delay(&status));
+    }
 }
 
 #[test]

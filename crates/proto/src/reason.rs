@@ -22,6 +22,7 @@
 //! | [`FRESHNESS_UNVERIFIED`] | `UNAVAILABLE` | `RetryInfo` | (read) |
 //! | [`EXPIRED`] | `DEADLINE_EXCEEDED` | | no |
 //! | [`VERSION_RETIRED`], [`VERSION_AHEAD`] | `OUT_OF_RANGE` | [`OLDEST_VERSION`], [`NEWEST_VERSION`] | (read) |
+//! | [`WATCHER_SLOW`] | `ABORTED` | `RetryInfo` | (read) |
 //! | [`FENCED`] | `FAILED_PRECONDITION` | [`WRITER_EPOCH`] | no |
 //! | [`FORMAT_TOO_NEW`] | `FAILED_PRECONDITION` | [`FORMAT`] | no |
 //! | [`STORED_DATA_BAD`] | `DATA_LOSS` | [`OBJECT_KEY`] | maybe |
@@ -69,6 +70,8 @@ pub const EXPIRED: &str = "EXPIRED";
 pub const VERSION_RETIRED: &str = "VERSION_RETIRED";
 /// The version does not exist yet.
 pub const VERSION_AHEAD: &str = "VERSION_AHEAD";
+/// A watch was ended because its caller does not read.
+pub const WATCHER_SLOW: &str = "WATCHER_SLOW";
 /// The operation's writer epoch is not the history's.
 pub const FENCED: &str = "FENCED";
 /// A stored object has a format that this build does not know.
@@ -81,7 +84,7 @@ pub const UNAUTHENTICATED: &str = "UNAUTHENTICATED";
 pub const PERMISSION_DENIED: &str = "PERMISSION_DENIED";
 
 /// Every reason, in the order of the table above.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 24] = [
     FIELD_INVALID,
     OPERATION_ID_REUSED,
     HISTORY_MISSING,
@@ -100,6 +103,7 @@ pub const ALL: [&str; 23] = [
     EXPIRED,
     VERSION_RETIRED,
     VERSION_AHEAD,
+    WATCHER_SLOW,
     FENCED,
     FORMAT_TOO_NEW,
     STORED_DATA_BAD,
@@ -120,6 +124,9 @@ pub const MAYBE_APPLIED: &str = "maybe_applied";
 pub const OLDEST_VERSION: &str = "oldest_version";
 /// Metadata key: the newest state version, in decimal.
 pub const NEWEST_VERSION: &str = "newest_version";
+/// Metadata key: the version to go on after, of a watch that was ended, in
+/// decimal.
+pub const RESUME_AFTER_VERSION: &str = "resume_after_version";
 /// Metadata key: the history's current writer epoch, in decimal.
 pub const WRITER_EPOCH: &str = "writer_epoch";
 /// Metadata key: the format that was met, in decimal.

@@ -2572,3 +2572,540 @@ pub mod read_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchRequest {
+    #[prost(string, tag = "1")]
+    pub history: ::prost::alloc::string::String,
+    /// The id that the history must have; HISTORY_MISSING otherwise. Empty:
+    /// whichever history has the name. Send it with `after_version`: a version
+    /// means nothing in another history.
+    #[prost(string, tag = "2")]
+    pub history_id: ::prost::alloc::string::String,
+    /// The last version that the caller knows: the first one that is sent is the
+    /// next. So the version of a read is what to watch from, and 0 is the
+    /// beginning. A version that the replica does not know yet is waited for, and
+    /// is VERSION_AHEAD when it does not exist. Absent: from now, which is the
+    /// version of a head that was current after the request arrived; the first
+    /// message says which.
+    #[prost(uint64, optional, tag = "3")]
+    pub after_version: ::core::option::Option<u64>,
+    /// What is sent of a version: what happened to keys that one of these takes
+    /// in. At most 64; none: every key.
+    #[prost(message, repeated, tag = "4")]
+    pub filters: ::prost::alloc::vec::Vec<KeyFilter>,
+    /// Send also what was there before each mutation. Costs reads of the state.
+    #[prost(bool, tag = "5")]
+    pub previous_values: bool,
+    /// When nothing was sent for this long, a `progress` is: 100 ms to an hour.
+    /// Absent: 10 seconds.
+    #[prost(message, optional, tag = "6")]
+    pub progress_interval: ::core::option::Option<::prost_types::Duration>,
+    /// Whether the state may, or shall, be sent.
+    #[prost(enumeration = "watch_request::SnapshotMode", tag = "7")]
+    pub snapshot: i32,
+}
+/// Nested message and enum types in `WatchRequest`.
+pub mod watch_request {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum SnapshotMode {
+        /// Where the versions after `after_version` are gone, the watch fails with
+        /// VERSION_RETIRED. Its metadata `oldest_version` is the oldest that
+        /// `after_version` may be.
+        Never = 0,
+        /// Where they are gone, now or later, the state at a newer version is sent
+        /// in their place, and the watch goes on after that.
+        IfRetired = 1,
+        /// The state as of now is sent first. Leave `after_version` out. Later as
+        /// SNAPSHOT_MODE_IF_RETIRED.
+        First = 2,
+    }
+    impl SnapshotMode {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Never => "SNAPSHOT_MODE_NEVER",
+                Self::IfRetired => "SNAPSHOT_MODE_IF_RETIRED",
+                Self::First => "SNAPSHOT_MODE_FIRST",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "SNAPSHOT_MODE_NEVER" => Some(Self::Never),
+                "SNAPSHOT_MODE_IF_RETIRED" => Some(Self::IfRetired),
+                "SNAPSHOT_MODE_FIRST" => Some(Self::First),
+                _ => None,
+            }
+        }
+    }
+}
+/// A set of keys.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeyFilter {
+    #[prost(oneof = "key_filter::Keys", tags = "1, 2")]
+    pub keys: ::core::option::Option<key_filter::Keys>,
+}
+/// Nested message and enum types in `KeyFilter`.
+pub mod key_filter {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Keys {
+        /// Every key that begins with this, up to 1,024 bytes. Empty: every key.
+        #[prost(bytes, tag = "1")]
+        Prefix(::prost::bytes::Bytes),
+        #[prost(message, tag = "2")]
+        Range(super::KeyRange),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchResponse {
+    #[prost(string, tag = "1")]
+    pub history_id: ::prost::alloc::string::String,
+    /// Go on from here: everything up to and including this version was sent, or
+    /// was not asked for.
+    #[prost(uint64, tag = "2")]
+    pub resume_after_version: u64,
+    #[prost(oneof = "watch_response::Event", tags = "3, 4, 5, 6, 7")]
+    pub event: ::core::option::Option<watch_response::Event>,
+}
+/// Nested message and enum types in `WatchResponse`.
+pub mod watch_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Event {
+        #[prost(message, tag = "3")]
+        Change(super::WatchedChange),
+        #[prost(message, tag = "4")]
+        Progress(super::WatchProgress),
+        #[prost(message, tag = "5")]
+        SnapshotBegin(super::SnapshotBegin),
+        #[prost(message, tag = "6")]
+        SnapshotEntries(super::SnapshotEntries),
+        #[prost(message, tag = "7")]
+        SnapshotEnd(super::SnapshotEnd),
+    }
+}
+/// One version, or a part of one that is too large for a message: parts are cut
+/// at about 256 KiB.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchedChange {
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// At least one. In the order in which they were applied.
+    #[prost(message, repeated, tag = "2")]
+    pub mutations: ::prost::alloc::vec::Vec<WatchedMutation>,
+    /// The next message has more of this version. Until the last part,
+    /// `resume_after_version` is the version before: what was sent of this one
+    /// will be sent again, so a caller puts parts together before it uses them.
+    #[prost(bool, tag = "3")]
+    pub continued: bool,
+}
+/// What happened to one key, or to a range of them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchedMutation {
+    /// The operation that it is of.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// With `previous_values`: the entries that were there right before, earlier
+    /// mutations of the same version included. At most one for a key, none where
+    /// it had no value; for a range all of it, in order of keys.
+    #[prost(message, repeated, tag = "5")]
+    pub previous: ::prost::alloc::vec::Vec<Entry>,
+    #[prost(oneof = "watched_mutation::Kind", tags = "2, 3, 4")]
+    pub kind: ::core::option::Option<watched_mutation::Kind>,
+}
+/// Nested message and enum types in `WatchedMutation`.
+pub mod watched_mutation {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Kind {
+        /// The key has this value now; `version` is that of the change.
+        #[prost(message, tag = "2")]
+        Put(super::Entry),
+        /// The key was deleted. It may not have been there.
+        #[prost(bytes, tag = "3")]
+        Delete(::prost::bytes::Bytes),
+        /// Every key in the range was deleted: the part of the range that a filter
+        /// takes in. With `previous_values` a range that held many entries is sent
+        /// as several, one after another, each with its entries.
+        #[prost(message, tag = "4")]
+        DeleteRange(super::KeyRange),
+    }
+}
+/// Sent at the start, and whenever nothing else was sent for a while: no version
+/// up to `resume_after_version` has anything more for this watch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchProgress {
+    /// The newest version that the replica knows.
+    #[prost(uint64, tag = "1")]
+    pub newest_version: u64,
+    /// How long ago the replica last began a check that showed this version to be
+    /// the newest, by its monotonic clock. It grows while the store is away.
+    #[prost(message, optional, tag = "2")]
+    pub proof_age: ::core::option::Option<::prost_types::Duration>,
+}
+/// The state follows, in entries in order of keys, up to a `snapshot_end`.
+/// Whatever was known before is void. Until the end `resume_after_version` is
+/// what it was before: a snapshot that was cut off is sent again from its
+/// beginning, as of a newer version perhaps. That also happens within a stream,
+/// with another `snapshot_begin`, when the version was let go of meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotBegin {
+    /// The version of the state.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SnapshotEntries {
+    /// At least one; those that a filter takes in.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<Entry>,
+}
+/// The state is complete. The changes after its version follow.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotEnd {
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+}
+/// Generated client implementations.
+pub mod watch_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Served by replicas.
+    #[derive(Debug, Clone)]
+    pub struct WatchServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl WatchServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> WatchServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> WatchServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            WatchServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Sends every version after one, as it is accepted: whole versions, in order,
+        /// none left out and none twice. The stream goes on until the caller ends it,
+        /// the caller's deadline passes (EXPIRED), or the replica ends it: it drains
+        /// (SHUTTING_DOWN), the caller reads too slowly (WATCHER_SLOW), the history is
+        /// deleted (HISTORY_MISSING), or the store does not give what is needed.
+        ///
+        /// Every message says from where to go on, and so does the metadata
+        /// `resume_after_version` of the status that ends a stream: a watch that names
+        /// it as `after_version`, at this or any other replica, goes on without a gap
+        /// and without a repeat.
+        ///
+        /// QUEUE_FULL when as many watches are open as may be. VERSION_RETIRED when
+        /// the versions after `after_version` are no longer kept; see WatchRequest.
+        pub async fn watch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.WatchService/Watch",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("headwater.v1.WatchService", "Watch"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod watch_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with WatchServiceServer.
+    #[async_trait]
+    pub trait WatchService: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Watch method.
+        type WatchStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Sends every version after one, as it is accepted: whole versions, in order,
+        /// none left out and none twice. The stream goes on until the caller ends it,
+        /// the caller's deadline passes (EXPIRED), or the replica ends it: it drains
+        /// (SHUTTING_DOWN), the caller reads too slowly (WATCHER_SLOW), the history is
+        /// deleted (HISTORY_MISSING), or the store does not give what is needed.
+        ///
+        /// Every message says from where to go on, and so does the metadata
+        /// `resume_after_version` of the status that ends a stream: a watch that names
+        /// it as `after_version`, at this or any other replica, goes on without a gap
+        /// and without a repeat.
+        ///
+        /// QUEUE_FULL when as many watches are open as may be. VERSION_RETIRED when
+        /// the versions after `after_version` are no longer kept; see WatchRequest.
+        async fn watch(
+            &self,
+            request: tonic::Request<super::WatchRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+    }
+    /// Served by replicas.
+    #[derive(Debug)]
+    pub struct WatchServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> WatchServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for WatchServiceServer<T>
+    where
+        T: WatchService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/headwater.v1.WatchService/Watch" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchSvc<T: WatchService>(pub Arc<T>);
+                    impl<
+                        T: WatchService,
+                    > tonic::server::ServerStreamingService<super::WatchRequest>
+                    for WatchSvc<T> {
+                        type Response = super::WatchResponse;
+                        type ResponseStream = T::WatchStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as WatchService>::watch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for WatchServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "headwater.v1.WatchService";
+    impl<T> tonic::server::NamedService for WatchServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -7,8 +7,9 @@ mod tail;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::follow::{self, Chain, FollowError, Plan, Position};
 use headwater_core::format;
 use headwater_core::head::{Head, SnapshotRef};
@@ -47,6 +48,7 @@ pub struct Loader {
     cache: ChunkCache,
     archive_cache: Arc<ArchiveCache>,
     options: LoadOptions,
+    changes_decoded: Arc<AtomicU64>,
 }
 
 /// A head, opened.
@@ -80,7 +82,8 @@ impl Loader {
     ) -> Self {
         let options = LoadOptions { fetches_max: options.fetches_max.max(1) };
         let source = Arc::new(Source { store, history });
-        Self { source, cache, archive_cache: Arc::default(), options }
+        let (archive_cache, changes_decoded) = (Arc::default(), Arc::default());
+        Self { source, cache, archive_cache, options, changes_decoded }
     }
 
     /// The history.
@@ -91,6 +94,12 @@ impl Loader {
     /// The store that the history is in.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.source.store
+    }
+
+    /// Change entries decoded so far by this loader and its clones, those that
+    /// were decoded again included.
+    pub fn changes_decoded(&self) -> u64 {
+        self.changes_decoded.load(Ordering::Relaxed)
     }
 
     /// Opens a head from its snapshot: fetches the index and the tail, not the
@@ -236,9 +245,14 @@ impl Loader {
     ) -> Result<Vec<LoadedChange>, StateError> {
         let known = StateVersion::new(from.get().saturating_sub(1)).max(head.snapshot.version);
         let (mut read, mut size_bytes) = (Vec::new(), 0);
-        // One after another: how many are wanted shows as they come.
-        for step in follow::steps_after(known, head) {
-            for change in self.fetch_step(step).await? {
+        let mut steps = follow::steps_after(known, head);
+        // Those that will be wanted side by side, and then one after another:
+        // how many more are wanted shows as they come.
+        let rest = steps.split_off(tail::steps_within(bytes_max, &steps));
+        let rest = stream::iter(rest).then(|step| self.fetch_step(step));
+        let mut changes = pin!(self.fetch_steps_one_by_one(steps).chain(rest));
+        while let Some(changes) = changes.try_next().await? {
+            for change in changes {
                 size_bytes += change.bytes.len();
                 if bytes_max < size_bytes && !read.is_empty() {
                     return Ok(read);

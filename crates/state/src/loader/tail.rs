@@ -1,6 +1,7 @@
 //! Fetching change entries and segments.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -51,12 +52,12 @@ impl Loader {
         match step {
             Step::Inline { version, hash, bytes } => {
                 let key = || self.source.history.head_key();
-                Ok(vec![load(version, hash, bytes, key)?])
+                Ok(vec![self.load(version, hash, bytes, key)?])
             }
             Step::Change { version, object } => {
                 let bytes = self.source.fetch(&object).await?;
                 let key = || self.source.history.object_key(&object.key);
-                Ok(vec![load(version, object.hash, bytes, key)?])
+                Ok(vec![self.load(version, object.hash, bytes, key)?])
             }
             Step::Segment { from, run } => self.fetch_segment(from, &run).await,
         }
@@ -76,7 +77,21 @@ impl Loader {
         let versions = (run.from.get()..).map(StateVersion::new);
         let wanted = versions.zip(segment.entries).filter(|(version, _)| from <= *version);
         let key = || self.source.history.object_key(&object.key);
-        wanted.map(|(version, (hash, bytes))| load(version, hash, bytes, key)).collect()
+        wanted.map(|(version, (hash, bytes))| self.load(version, hash, bytes, key)).collect()
+    }
+
+    /// Decodes an entry whose hash is known to be right.
+    fn load(
+        &self,
+        version: StateVersion,
+        hash: ContentHash,
+        bytes: Bytes,
+        key: impl FnOnce() -> String,
+    ) -> Result<LoadedChange, StateError> {
+        self.changes_decoded.fetch_add(1, Ordering::Relaxed);
+        let change = format::change::decode(bytes.clone());
+        let change = Arc::new(change.map_err(|it| StateError::of_decode(key(), it))?);
+        Ok(LoadedChange { version, hash, bytes, change })
     }
 }
 
@@ -94,14 +109,24 @@ pub(super) fn steps_to(version: StateVersion, head: &Head) -> Vec<Step> {
     steps
 }
 
-/// Decodes an entry whose hash is known to be right.
-fn load(
-    version: StateVersion,
-    hash: ContentHash,
-    bytes: Bytes,
-    key: impl FnOnce() -> String,
-) -> Result<LoadedChange, StateError> {
-    let change = format::change::decode(bytes.clone());
-    let change = Arc::new(change.map_err(|it| StateError::of_decode(key(), it))?);
-    Ok(LoadedChange { version, hash, bytes, change })
+/// How many of the first steps hold `bytes_max`, about, by what names them. What
+/// comes after them is seldom wanted.
+pub(super) fn steps_within(bytes_max: usize, steps: &[Step]) -> usize {
+    let (mut n_within, mut size_bytes) = (0, 0);
+    for step in steps {
+        n_within += 1;
+        size_bytes += match step {
+            Step::Inline { bytes, .. } => bytes.len() as u64,
+            Step::Change { object, .. } => object.size_bytes,
+            // About the part that is wanted.
+            Step::Segment { from, run } => {
+                let (wanted, all) = (run.to.since(*from) + 1, run.to.since(run.from) + 1);
+                run.object.size_bytes / all * wanted
+            }
+        };
+        if bytes_max as u64 <= size_bytes {
+            break;
+        }
+    }
+    n_within
 }
