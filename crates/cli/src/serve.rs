@@ -79,7 +79,8 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())
-        .with(replica.service());
+        .with(replica.service())
+        .with(replica.watch_service(stop.token()));
     announce(listening.local_address(), &url, output)?;
 
     let serving = listening.serve(services, stop.token(), args.process.drain_max());

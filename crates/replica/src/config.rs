@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::watch::FeedLimits;
+
 /// Settings of one replica. Unknown keys in a file are refused.
 ///
 /// Names of options begin with `replica`, so that one process can take a
@@ -116,6 +118,50 @@ pub struct ReplicaConfig {
         env = "HEADWATER_REPLICA_FETCHES_MAX"
     )]
     pub fetches_max: usize,
+    /// Watches open at a time. Each may have 1 MiB of messages waiting for its
+    /// caller, and more where single values are larger than 256 KiB.
+    #[arg(
+        id = "replica-watchers-max",
+        long = "replica-watchers-max",
+        default_value_t = Self::WATCHERS_MAX,
+        env = "HEADWATER_REPLICA_WATCHERS_MAX"
+    )]
+    pub watchers_max: usize,
+    /// Watches of one history at a time. All of them are woken by each change.
+    #[arg(
+        id = "replica-history-watchers-max",
+        long = "replica-history-watchers-max",
+        default_value_t = Self::HISTORY_WATCHERS_MAX,
+        env = "HEADWATER_REPLICA_HISTORY_WATCHERS_MAX"
+    )]
+    pub history_watchers_max: usize,
+    /// A watch whose caller has taken nothing for so long, while there was
+    /// something to send, is ended, in milliseconds.
+    #[arg(
+        id = "replica-watch-stall-ms",
+        long = "replica-watch-stall-ms",
+        default_value_t = Self::WATCH_STALL_MS,
+        env = "HEADWATER_REPLICA_WATCH_STALL_MS"
+    )]
+    pub watch_stall_ms: u64,
+    /// Bytes of the newest changes of each watched history, kept for all who
+    /// watch it. Who falls behind further reads from the store.
+    #[arg(
+        id = "replica-watch-live-bytes",
+        long = "replica-watch-live-bytes",
+        default_value_t = Self::WATCH_LIVE_BYTES,
+        env = "HEADWATER_REPLICA_WATCH_LIVE_BYTES"
+    )]
+    pub watch_live_bytes: u64,
+    /// Bytes of older changes of each watched history, read from the store and
+    /// kept for others who are as far behind. Two of the largest segments.
+    #[arg(
+        id = "replica-watch-older-bytes",
+        long = "replica-watch-older-bytes",
+        default_value_t = Self::WATCH_OLDER_BYTES,
+        env = "HEADWATER_REPLICA_WATCH_OLDER_BYTES"
+    )]
+    pub watch_older_bytes: u64,
     /// Longest time for a request, in milliseconds, where the caller names none
     /// or a longer one.
     #[arg(
@@ -160,6 +206,11 @@ impl ReplicaConfig {
     const SCAN_MS: u64 = 60_000;
     const CHUNK_CACHE_BYTES: u64 = 256 << 20;
     const FETCHES_MAX: usize = 16;
+    const WATCHERS_MAX: usize = 16_384;
+    const HISTORY_WATCHERS_MAX: usize = 4_096;
+    const WATCH_STALL_MS: u64 = 60_000;
+    const WATCH_LIVE_BYTES: u64 = 8 << 20;
+    const WATCH_OLDER_BYTES: u64 = 16 << 20;
     const REQUEST_TIMEOUT_MS: u64 = 30_000;
 
     /// Checks the settings.
@@ -175,10 +226,13 @@ impl ReplicaConfig {
             ("recent_versions_max", self.recent_versions_max),
             ("scans_max", self.scans_max),
             ("fetches_max", self.fetches_max),
+            ("watchers_max", self.watchers_max),
+            ("history_watchers_max", self.history_watchers_max),
         ];
         let times = [
             ("idle_ms", self.idle_ms),
             ("scan_ms", self.scan_ms),
+            ("watch_stall_ms", self.watch_stall_ms),
             ("request_timeout_ms", self.request_timeout_ms),
         ];
         if TIME_MS_MAX < self.poll_ms {
@@ -211,6 +265,18 @@ impl ReplicaConfig {
         Duration::from_millis(self.scan_ms)
     }
 
+    pub(crate) fn watch_stall(&self) -> Duration {
+        Duration::from_millis(self.watch_stall_ms)
+    }
+
+    pub(crate) fn feed_limits(&self) -> FeedLimits {
+        FeedLimits {
+            watchers: self.history_watchers_max,
+            live_bytes: self.watch_live_bytes,
+            runs_bytes: self.watch_older_bytes,
+        }
+    }
+
     /// Longest time for a request.
     pub(crate) fn request_timeout(&self) -> Duration {
         Duration::from_millis(self.request_timeout_ms)
@@ -232,6 +298,11 @@ impl Default for ReplicaConfig {
             scan_ms: Self::SCAN_MS,
             chunk_cache_bytes: Self::CHUNK_CACHE_BYTES,
             fetches_max: Self::FETCHES_MAX,
+            watchers_max: Self::WATCHERS_MAX,
+            history_watchers_max: Self::HISTORY_WATCHERS_MAX,
+            watch_stall_ms: Self::WATCH_STALL_MS,
+            watch_live_bytes: Self::WATCH_LIVE_BYTES,
+            watch_older_bytes: Self::WATCH_OLDER_BYTES,
             request_timeout_ms: Self::REQUEST_TIMEOUT_MS,
         }
     }
@@ -260,10 +331,11 @@ mod tests {
 
     type Set = fn(&mut ReplicaConfig, u64);
 
-    const TIMES: [(&str, Set); 4] = [
+    const TIMES: [(&str, Set); 5] = [
         ("poll_ms", |it, value| it.poll_ms = value),
         ("idle_ms", |it, value| it.idle_ms = value),
         ("scan_ms", |it, value| it.scan_ms = value),
+        ("watch_stall_ms", |it, value| it.watch_stall_ms = value),
         ("request_timeout_ms", |it, value| it.request_timeout_ms = value),
     ];
 
@@ -271,13 +343,15 @@ mod tests {
         usize::try_from(value).unwrap_or(usize::MAX)
     }
 
-    const COUNTS: [(&str, Set); 6] = [
+    const COUNTS: [(&str, Set); 8] = [
         ("histories_max", |it, value| it.histories_max = count(value)),
         ("checks_in_flight_max", |it, value| it.checks_in_flight_max = count(value)),
         ("waiting_max", |it, value| it.waiting_max = count(value)),
         ("recent_versions_max", |it, value| it.recent_versions_max = count(value)),
         ("scans_max", |it, value| it.scans_max = count(value)),
         ("fetches_max", |it, value| it.fetches_max = count(value)),
+        ("watchers_max", |it, value| it.watchers_max = count(value)),
+        ("history_watchers_max", |it, value| it.history_watchers_max = count(value)),
     ];
 
     #[test]

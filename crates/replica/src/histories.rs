@@ -10,13 +10,16 @@ use headwater_state::{ChunkCache, LoadOptions, Loader};
 use headwater_store::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::follower::{Follower, FollowerOptions, Owner, PinError, Shared, lock};
 use crate::local::Pinned;
+use crate::watch::{Places, WatchFigures};
 
 /// How often a history may be replaced under one request.
 const LOOKUPS_MAX: usize = 4;
@@ -31,6 +34,7 @@ pub(crate) struct Histories {
     cache: ChunkCache,
     options: FollowerOptions,
     tasks: TaskTracker,
+    watch_places: Places,
     by_name: Mutex<BTreeMap<HistoryName, Slot>>,
     /// Counts histories that were opened, for those who subscribe to them.
     n_opened: watch::Sender<u64>,
@@ -39,6 +43,12 @@ pub(crate) struct Histories {
 struct Slot {
     follower: Arc<Follower>,
     used: Instant,
+}
+
+impl Slot {
+    fn is_watched(&self) -> bool {
+        0 < self.follower.shared().feed().n_watchers()
+    }
 }
 
 /// A view, with the follower that it is from.
@@ -51,8 +61,17 @@ pub(crate) struct Held {
 impl Histories {
     pub(crate) fn new(store: Arc<dyn Store>, options: FollowerOptions, tasks: TaskTracker) -> Self {
         let cache = ChunkCache::new(options.config.chunk_cache_bytes);
+        let watch_places = Places::new(options.config.watchers_max);
         let by_name = Mutex::default();
-        Self { store, cache, options, tasks, by_name, n_opened: watch::Sender::new(0) }
+        Self {
+            store,
+            cache,
+            options,
+            tasks,
+            watch_places,
+            by_name,
+            n_opened: watch::Sender::new(0),
+        }
     }
 
     /// A view of the history with this name, and this id if one is given.
@@ -110,6 +129,35 @@ impl Histories {
         Ok(follower)
     }
 
+    pub(crate) fn config(&self) -> &ReplicaConfig {
+        &self.options.config
+    }
+
+    pub(crate) fn watch_places(&self) -> &Places {
+        &self.watch_places
+    }
+
+    /// Cancelled when the replica stops.
+    pub(crate) fn stop(&self) -> CancellationToken {
+        self.options.stop.clone()
+    }
+
+    /// Runs a task that ends when the replica stops.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    pub(crate) fn watch_figures(&self, name: &HistoryName) -> Option<WatchFigures> {
+        let by_name = lock(&self.by_name);
+        let shared = by_name.get(name)?.follower.shared();
+        Some(WatchFigures {
+            watchers: shared.feed().n_watchers(),
+            watchers_of_process: self.watch_places.n_taken(),
+            bytes_shared: shared.feed().size_bytes(),
+            changes_decoded: shared.loader().changes_decoded(),
+        })
+    }
+
     /// Passes on what a writer told of a head.
     pub(crate) fn notice(&self, name: &HistoryName, id: HistoryId, revision: Revision) {
         if let Some(slot) = lock(&self.by_name).get(name) {
@@ -121,7 +169,7 @@ impl Histories {
     pub(crate) fn drop_idle(&self) {
         let idle = self.options.config.idle();
         lock(&self.by_name).retain(|name, slot| {
-            let is_kept = slot.used.elapsed() < idle;
+            let is_kept = slot.used.elapsed() < idle || slot.is_watched();
             if !is_kept {
                 tracing::debug!(history = %name, "dropped: nobody reads it");
             }
@@ -147,7 +195,11 @@ impl Histories {
         let mut n_open = by_name.values().filter(is_open).count();
         while self.options.config.histories_max < n_open {
             let others = by_name.iter().filter(|(name, it)| *name != but && is_open(it));
-            let oldest = others.min_by_key(|(_, it)| it.used).map(|(name, _)| name.clone());
+            // One that is watched only when there is no other: a new follower
+            // would take its place, and follow the same history again.
+            let oldest = others
+                .min_by_key(|(_, it)| (it.is_watched(), it.used))
+                .map(|(name, _)| name.clone());
             let Some(oldest) = oldest else { return };
             tracing::debug!(history = %oldest, "dropped: others are used more");
             by_name.remove(&oldest);

@@ -38,6 +38,7 @@ mod recent;
 mod replica;
 mod scans;
 mod service;
+mod watch;
 
 pub use self::config::{ConfigError, ReplicaConfig};
 pub use self::consistency::Consistency;
@@ -45,4 +46,8 @@ pub use self::failure::ReadFailure;
 pub use self::local::Pinned;
 pub use self::reader::{ChangeRange, Reader};
 pub use self::replica::{Replica, start};
-pub use self::service::ReadRpc;
+pub use self::service::{ReadRpc, WatchRpc};
+pub use self::watch::{
+    KeyFilter, SnapshotMode, Watch, WatchEnd, WatchEvent, WatchFailure, WatchFigures, WatchMessage,
+    WatchOptions, WatchedChange, WatchedMutation, prefix_range,
+};

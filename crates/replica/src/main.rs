@@ -57,7 +57,8 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     tracing::info!(%address, "serving reads");
 
     let replica = headwater_replica::start(store.store, replica, entropy)?;
-    let services = Services::new().with(replica.service());
+    let services =
+        Services::new().with(replica.service()).with(replica.watch_service(stop.token()));
     let served = listening.serve(services, stop.token(), process.drain_max()).await;
     replica.shutdown().await;
     served?;

@@ -7,12 +7,14 @@ use headwater_core::operation::Key;
 use headwater_core::version::StateVersion;
 use headwater_state::{Entry, LoadedChange, Loader, Page, Scan, StateError, View};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::consistency::Consistency;
 use crate::failure::ReadFailure;
 use crate::follower::PinError;
 use crate::histories::{Held, Histories};
 use crate::local::Pinned;
+use crate::watch::{self, Watch, WatchFailure, WatchOptions};
 
 /// How often a snapshot may be swept under a read before it gives up.
 const SNAPSHOTS_MAX: usize = 3;
@@ -155,6 +157,33 @@ impl Reader {
             }
         }
         Err(ReadFailure::Expired { detail: "changes were swept while they were fetched" })
+    }
+
+    /// Watches the history: see [`Watch`]. `begin_by` is when the first view has
+    /// to be there; the watch then goes on until it is dropped or ended.
+    ///
+    /// # Errors
+    ///
+    /// [`WatchFailure`].
+    pub async fn watch(
+        &self,
+        options: WatchOptions,
+        begin_by: Instant,
+    ) -> Result<Watch, WatchFailure> {
+        self.watch_until(options, begin_by, CancellationToken::new(), None).await
+    }
+
+    /// As [`Reader::watch`], until the server drains or the caller's deadline.
+    pub(crate) async fn watch_until(
+        &self,
+        options: WatchOptions,
+        begin_by: Instant,
+        drain: CancellationToken,
+        deadline: Option<Instant>,
+    ) -> Result<Watch, WatchFailure> {
+        let (history, id) = (&self.name, self.id);
+        let request = watch::Request { history, id, options, begin_by, drain, deadline };
+        watch::begin(&self.histories, request).await
     }
 
     async fn hold(&self, consistency: Consistency, deadline: Instant) -> Result<Held, ReadFailure> {

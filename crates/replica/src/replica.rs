@@ -6,6 +6,7 @@ use std::time::Duration;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
 use headwater_proto::v1::read_service_server::ReadServiceServer;
+use headwater_proto::v1::watch_service_server::WatchServiceServer;
 use headwater_state::Seen;
 use headwater_store::{Entropy, Store};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,8 @@ use crate::follower::FollowerOptions;
 use crate::histories::Histories;
 use crate::push;
 use crate::reader::Reader;
-use crate::service::ReadRpc;
+use crate::service::{ReadRpc, WatchRpc};
+use crate::watch::WatchFigures;
 
 /// A running replica.
 ///
@@ -73,6 +75,19 @@ impl Replica {
         let rpc = ReadRpc::new(Arc::clone(&self.histories), self.config.request_timeout());
         ReadServiceServer::new(rpc)
             .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// The gRPC service of watches. Once `drain` is cancelled, every watch is
+    /// told that the process shuts down and where to go on, and no other begins:
+    /// so that they do not hold the server while it drains.
+    pub fn watch_service(&self, drain: CancellationToken) -> WatchServiceServer<WatchRpc> {
+        WatchServiceServer::new(WatchRpc::new(Arc::clone(&self.histories), drain))
+            .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// How watches of a history stand; `None` where it is not open.
+    pub fn watch_figures(&self, history: &HistoryName) -> Option<WatchFigures> {
+        self.histories.watch_figures(history)
     }
 
     /// Reads a history in this process.

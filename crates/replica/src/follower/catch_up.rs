@@ -70,8 +70,8 @@ pub(super) struct CaughtUp {
     /// The views on the way, with the size of the change that led to each;
     /// none when there were too many of them, or a gap.
     pub(super) on_the_way: Vec<(View, u64)>,
-    /// Size of the last change, in bytes.
-    pub(super) last_change_bytes: u64,
+    /// What is new, oldest first.
+    pub(super) changes: Vec<LoadedChange>,
 }
 
 /// Follows `found` from `local`; opens it where that is `None`.
@@ -92,11 +92,9 @@ pub(super) async fn catch_up(
         let missing = match advance(&loader, local.as_deref(), seen.as_ref(), &head).await {
             Ok(advanced) => {
                 let on_the_way = on_the_way(local.as_deref(), &advanced, views_max);
-                let last_change_bytes =
-                    advanced.changes.last().map_or(0, |it| it.bytes.len() as u64);
-                let head = Arc::new(head);
-                let local = Local { view: advanced.view, head, head_json: bytes, tag };
-                return Ok(Verdict::CaughtUp(CaughtUp { local, on_the_way, last_change_bytes }));
+                let Advanced { view, changes, .. } = advanced;
+                let local = Local { view, head: Arc::new(head), head_json: bytes, tag };
+                return Ok(Verdict::CaughtUp(CaughtUp { local, on_the_way, changes }));
             }
             // A later check saw the local head, and this one read before that:
             // two answers that passed each other. Going back is an accusation,

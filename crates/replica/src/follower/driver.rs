@@ -114,6 +114,7 @@ impl Driver {
         // history up again, and must not find this follower.
         self.owner.ended(&self.shared);
         self.shared.state.send_modify(|it| it.is_ended = true);
+        self.shared.feed.tell_end();
         tracing::debug!(history = %self.shared.history(), "no longer followed");
     }
 
@@ -268,7 +269,8 @@ impl Driver {
     }
 
     fn advance(&mut self, number: u64, caught_up: CaughtUp) {
-        let CaughtUp { local, on_the_way, last_change_bytes } = caught_up;
+        let CaughtUp { local, on_the_way, changes } = caught_up;
+        let last_change_bytes = changes.last().map_or(0, |it| it.bytes.len() as u64);
         let version = local.view.version();
         tracing::debug!(history = %self.shared.history(), %version, number, "caught up");
         {
@@ -280,6 +282,8 @@ impl Driver {
         }
         let began = self.checks.live.get(&number).copied().unwrap_or_else(Instant::now);
         self.shared.seen.note(self.shared.history(), local.position());
+        // Before anybody can see that there is something to look for.
+        self.shared.feed.push(&changes);
         let local = Arc::new(local);
         let mut is_first = false;
         self.shared.state.send_modify(|it| {
@@ -287,6 +291,7 @@ impl Driver {
             let began = it.proved.as_ref().map_or(began, |it| it.began.max(began));
             it.proved = Some(Proved { local, began });
         });
+        self.shared.feed.tell(version);
         if is_first {
             self.owner.opened(&self.shared);
         }

@@ -33,6 +33,7 @@ use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
 use crate::recent::Recent;
 use crate::scans::Scans;
+use crate::watch::Feed;
 
 /// Requests on their way to the driver. Past it they wait to be let in.
 const ASKS_MAX: usize = 1_024;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     scans: Mutex<Scans>,
     /// How far this and all other histories were followed.
     seen: Seen,
+    /// What watchers share.
+    feed: Arc<Feed>,
     /// The revision that a writer has told of last.
     noticed: AtomicU64,
     /// Wakes the driver after a notice.
@@ -111,6 +114,7 @@ impl Follower {
             recent: Mutex::new(recent),
             scans: Mutex::new(Scans::new(config.scans_max, config.scan())),
             seen,
+            feed: Arc::new(Feed::new(config.feed_limits())),
             noticed: AtomicU64::new(0),
             kick: Notify::new(),
             older: Semaphore::new(1),
@@ -338,6 +342,24 @@ impl Shared {
     pub(crate) fn oldest(&self) -> Option<StateVersion> {
         let tail = self.local()?.head.snapshot.version;
         Some(self.recent().oldest().map_or(tail, |it| it.min(tail)))
+    }
+
+    pub(crate) fn feed(&self) -> &Arc<Feed> {
+        &self.feed
+    }
+
+    /// The newest version that is followed.
+    pub(crate) fn newest(&self) -> Option<StateVersion> {
+        self.state.borrow().proved.as_ref().map(Proved::version)
+    }
+
+    /// The state at a version, if there is a view of it.
+    pub(crate) fn at_hand(&self, version: StateVersion) -> Option<Pinned> {
+        let pinned = self.proved()?.pin();
+        if pinned.version() == version {
+            return Some(pinned);
+        }
+        Some(pinned.with_view(self.kept(version)?))
     }
 
     fn kept(&self, version: StateVersion) -> Option<headwater_state::View> {

@@ -59,8 +59,11 @@ impl Follower {
     ) -> Result<Pinned, PinError> {
         let version = pinned.version();
         let fresh = self.pin_after_missing(pinned, missing, deadline).await?;
-        if version < fresh.head().snapshot.version {
-            return Err(PinError::Failure(self.retired(version, &fresh)));
+        let (oldest, newest) = (fresh.head().snapshot.version, fresh.head().state_version);
+        if version < oldest {
+            // A view that is kept is of no use where its snapshot was swept.
+            let failure = ReadFailure::VersionRetired { wanted: version, oldest, newest };
+            return Err(PinError::Failure(failure));
         }
         let rebased = self.shared.loader.rebase(pinned.view(), fresh.head());
         match timeout_at(deadline, rebased).await {

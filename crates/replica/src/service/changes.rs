@@ -82,7 +82,7 @@ fn mutation(mutation: &Resolved) -> v1::ResolvedMutation {
     v1::ResolvedMutation { kind: Some(kind) }
 }
 
-fn key_range(range: &KeyRange) -> v1::KeyRange {
+pub(super) fn key_range(range: &KeyRange) -> v1::KeyRange {
     let end = range.end().cloned().unwrap_or_default();
     v1::KeyRange { start: range.start().clone(), end }
 }

@@ -1,4 +1,4 @@
-//! `headwater.v1.ReadService`.
+//! `headwater.v1.ReadService`, and `WatchService` in [`watch`].
 //!
 //! ```text
 //! wire request -> request (checked, core types) -> Reader -> answer -> wire
@@ -12,6 +12,7 @@ mod changes;
 mod request;
 mod scan;
 mod token;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tonic::{Request, Response, Status};
 
 use self::answer::{entry, stamp, status};
 use self::request::{Checked, Violations};
+pub use self::watch::WatchRpc;
 use crate::consistency::Consistency;
 use crate::failure::ReadFailure;
 use crate::histories::Histories;

@@ -75,9 +75,14 @@ impl Violations {
     }
 
     pub(super) fn range(&mut self, range: Option<&v1::KeyRange>) -> Option<KeyRange> {
-        let Some(v1::KeyRange { start, end }) = range else { return Some(KeyRange::everything()) };
+        let Some(range) = range else { return Some(KeyRange::everything()) };
+        self.range_in("range", range)
+    }
+
+    pub(super) fn range_in(&mut self, field: &str, range: &v1::KeyRange) -> Option<KeyRange> {
+        let v1::KeyRange { start, end } = range;
         let end = (!end.is_empty()).then(|| end.clone());
-        self.take("range", KeyRange::new(start.clone(), end))
+        self.take(field, KeyRange::new(start.clone(), end))
     }
 
     /// A page size, 0 being the default.
@@ -92,7 +97,7 @@ impl Violations {
         }
     }
 
-    fn take<T, E: ToString>(&mut self, field: &str, checked: Result<T, E>) -> Option<T> {
+    pub(super) fn take<T, E: ToString>(&mut self, field: &str, checked: Result<T, E>) -> Option<T> {
         checked.map_err(|error| self.add(field, error.to_string())).ok()
     }
 }

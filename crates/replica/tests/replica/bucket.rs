@@ -149,6 +149,26 @@ impl TestWriter {
         self.append(hash, ChangeBody::Inline(bytes)).await
     }
 
+    /// One version of these mutations, in the head itself.
+    pub(crate) async fn change(&mut self, mutations: Vec<Resolved>) -> StateVersion {
+        let bytes = encode(self.version().next(), mutations);
+        let hash = ContentHash::of(&bytes);
+        self.append(hash, ChangeBody::Inline(bytes)).await
+    }
+
+    /// So many versions in one head. Each puts its number, and zeros up to a
+    /// size, under one of a hundred keys.
+    pub(crate) async fn put_versions(&mut self, count: u64, value_bytes: usize) {
+        let mut next = self.successor();
+        for number in (self.version().get() + 1..).take(usize::try_from(count).unwrap()) {
+            let value = format!("{number:0value_bytes$}");
+            let bytes = encode_put(version(number), &format!("k{:02}", number % 100), &value);
+            let hash = ContentHash::of(&bytes);
+            next.append(Append { hash, body: ChangeBody::Inline(bytes), operations: 1 });
+        }
+        self.publish(next.finish()).await;
+    }
+
     /// One version in an object of its own; returns its key in the store.
     pub(crate) async fn put_staged(&mut self, text: &str, value: &str) -> String {
         let bytes = encode_put(self.version().next(), text, value);
@@ -172,6 +192,12 @@ impl TestWriter {
     /// Moves all changes of the tail into a segment, and deletes their objects.
     pub(crate) async fn fold_and_sweep(&mut self) {
         let before = self.head.clone();
+        self.fold().await;
+        self.sweep(&before).await;
+    }
+
+    /// Moves all changes of the tail into a segment.
+    pub(crate) async fn fold(&mut self) {
         let loader = self.loader();
         let from = self.head.changes.first().unwrap().version;
         let changes = loader.read_changes(&self.head, from, usize::MAX).await.unwrap();
@@ -180,7 +206,6 @@ impl TestWriter {
         let mut next = self.successor();
         assert!(next.fold(&Fold { segment, last_change }));
         self.publish(next.finish()).await;
-        self.sweep(&before).await;
     }
 
     /// Puts a snapshot of everything in place of the tail, and deletes what the
@@ -261,12 +286,19 @@ fn publisher(entropy: &Entropy) -> Publisher {
 }
 
 fn encode_put(version: StateVersion, text: &str, value: &str) -> Bytes {
-    let put = Resolved::Put(key(text), Bytes::copy_from_slice(value.as_bytes()));
+    encode(version, vec![put(text, value)])
+}
+
+pub(crate) fn put(text: &str, value: &str) -> Resolved {
+    Resolved::Put(key(text), Bytes::copy_from_slice(value.as_bytes()))
+}
+
+fn encode(version: StateVersion, mutations: Vec<Resolved>) -> Bytes {
     let operation = AcceptedOperation {
         id: OperationId::parse(&format!("op-{}", version.get())).unwrap(),
         request_hash: RequestHash::from_bytes([9; 32]),
         results: Vec::new(),
-        mutations: vec![put],
+        mutations,
     };
     format::change::encode(&Change { decided_at_ms: 0, operations: vec![operation] }).into()
 }

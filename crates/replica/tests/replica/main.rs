@@ -16,3 +16,5 @@ mod rpc;
 mod scan;
 mod sharing;
 mod versions;
+mod watch;
+mod watch_rpc;

@@ -7,6 +7,7 @@ use headwater_daemon::serve::{Listening, Services};
 use headwater_proto::v1::consistency::{Any, Level};
 use headwater_proto::v1::read_service_client::ReadServiceClient;
 use headwater_proto::v1::resolved_mutation::Kind;
+use headwater_proto::v1::watch_service_client::WatchServiceClient;
 use headwater_proto::v1::{
     BatchGetRequest, Consistency, GetHeadRequest, GetRequest, ListChangesRequest, ReadStamp,
 };
@@ -24,7 +25,9 @@ use crate::bucket::{Rig, quiet};
 pub(crate) struct Served {
     pub(crate) rig: Rig,
     pub(crate) client: ReadServiceClient<Channel>,
-    stop: CancellationToken,
+    pub(crate) watches: WatchServiceClient<Channel>,
+    /// Cancelled, the server drains.
+    pub(crate) stop: CancellationToken,
 }
 
 impl Served {
@@ -33,11 +36,14 @@ impl Served {
         let listening = Listening::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listening.local_address();
         let stop = CancellationToken::new();
-        let services = Services::new().with(rig.replica.service());
+        let services = Services::new()
+            .with(rig.replica.service())
+            .with(rig.replica.watch_service(stop.clone()));
         tokio::spawn(listening.serve(services, stop.clone(), Duration::from_secs(5)));
         let client = ReadServiceClient::connect(format!("http://{address}")).await.unwrap();
         let client = client.max_decoding_message_size(limits::MESSAGE_BYTES_MAX);
-        Self { rig, client, stop }
+        let watches = WatchServiceClient::connect(format!("http://{address}")).await.unwrap();
+        Self { rig, client, watches, stop }
     }
 }
 
@@ -72,7 +78,7 @@ pub(crate) fn fields(status: &Status) -> Vec<String> {
     details.field_violations.into_iter().map(|it| it.field).collect()
 }
 
-fn metadata(status: &Status, key: &str) -> String {
+pub(crate) fn metadata(status: &Status, key: &str) -> String {
     status.get_details_error_info().unwrap().metadata[key].clone()
 }
 

@@ -111,16 +111,21 @@ impl Overlay {
     /// Replays `change`, which leads to `version`, newer than all before.
     pub(crate) fn apply(&mut self, version: StateVersion, change: &Change) {
         for mutation in change.mutations() {
-            match mutation {
-                Resolved::Put(key, value) => {
-                    let written = Written { version, value: Some(value.clone()) };
-                    self.entries.insert(key.clone(), written);
-                }
-                Resolved::Delete(key) => {
-                    self.entries.insert(key.clone(), Written { version, value: None });
-                }
-                Resolved::DeleteRange(range) => self.delete_range(version, range),
+            self.apply_one(version, mutation);
+        }
+    }
+
+    /// Replays one mutation of a change that leads to `version`.
+    pub(crate) fn apply_one(&mut self, version: StateVersion, mutation: &Resolved) {
+        match mutation {
+            Resolved::Put(key, value) => {
+                let written = Written { version, value: Some(value.clone()) };
+                self.entries.insert(key.clone(), written);
             }
+            Resolved::Delete(key) => {
+                self.entries.insert(key.clone(), Written { version, value: None });
+            }
+            Resolved::DeleteRange(range) => self.delete_range(version, range),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
-use headwater_core::change::Change;
+use headwater_core::change::{Change, Resolved};
 use headwater_core::decide::{Facts, KeyFact, Needs};
 use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::hash::{ChainHash, ContentHash};
@@ -230,6 +230,18 @@ impl View {
     #[must_use]
     pub fn apply(&self, change: &Change, hash: ContentHash) -> Self {
         self.apply_all([(change, hash)])
+    }
+
+    /// This view with one mutation of the change that leads to the next version
+    /// on top: what the mutation behind it finds. No version of the history, and
+    /// so neither version nor chain are other ones.
+    #[must_use]
+    pub fn with_mutation(&self, mutation: &Resolved) -> Self {
+        let Inner { version, base, overlay, chain } = &*self.0;
+        let mut overlay = overlay.clone();
+        overlay.apply_one(version.next(), mutation);
+        let (base, chain) = (Arc::clone(base), chain.clone());
+        Self(Arc::new(Inner { version: *version, base, overlay, chain }))
     }
 
     /// As [`View::apply`] for one after another.
