@@ -6,7 +6,7 @@
 //! | `changes/<staged>-<nonce>` | one change entry |
 //! | `segments/<staged>-<hash>` | consecutive change entries |
 //! | `snapshots/<staged>-<hash>` | a snapshot index |
-//! | `chunks/<staged>-<hash>` | sorted entries of a snapshot |
+//! | `chunks/<staged>-<hash>` | sorted entries of a snapshot, or a page of its index |
 //! | `data/<staged>-<hash>` | an application's data object |
 //! | `receipts/<staged>-<hash>` | a page of receipts |
 //! | `archive/<staged>-<hash>` | what retention still keeps |

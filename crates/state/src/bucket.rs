@@ -19,14 +19,21 @@ use headwater_core::receipt::Receipt;
 use headwater_core::version::Revision;
 use headwater_store::{Faults, Memory};
 
-use crate::build::{ChunkBytes, build_sized};
+use crate::build::{ChunkBytes, PageChunks, Sizes, build_sized};
 use crate::{
     BuildOptions, BuiltSnapshot, ChunkCache, LoadOptions, LoadedChange, Loader, View,
     write_empty_snapshot, write_receipt_pages, write_segment,
 };
 
 /// Chunks of a few entries, so that small states have many of them.
-pub(crate) const SMALL: ChunkBytes = ChunkBytes { min: 60, target: 150, max: 400 };
+pub(crate) const SMALL: Sizes = Sizes {
+    chunk: ChunkBytes { min: 60, target: 150, max: 400 },
+    page: PageChunks { one_level_max: usize::MAX, ..PageChunks::STANDARD },
+};
+
+/// As [`SMALL`], with pages of a few chunks.
+pub(crate) const PAGED: Sizes =
+    Sizes { page: PageChunks { min: 2, target: 5, max: 12, one_level_max: 6 }, ..SMALL };
 
 pub(crate) const ID: HistoryId = HistoryId::from_bytes([7; 16]);
 
@@ -79,6 +86,14 @@ impl Bucket {
         let head = Head::first(history.clone(), ID, Revision::FIRST, false, publisher(0), snapshot);
         head.check().unwrap();
         let loader = Self::loader_over(&faults, history);
+        let view = loader.open(&head).await.unwrap().view;
+        Self { faults, loader, head, view, tail: Vec::new(), n_nonces: 0 }
+    }
+
+    /// A history that was made in another way.
+    pub(crate) async fn of_head(faults: Faults, head: Head) -> Self {
+        head.check().unwrap();
+        let loader = Self::loader_over(&faults, head.history.clone());
         let view = loader.open(&head).await.unwrap().view;
         Self { faults, loader, head, view, tail: Vec::new(), n_nonces: 0 }
     }
@@ -160,13 +175,40 @@ impl Bucket {
         self.publish(successor.finish()).await;
     }
 
+    /// The same state built from nothing, as if there were no old chunks.
+    pub(crate) async fn replayed(&self, sizes: Sizes) -> Self {
+        let mut fresh = Self::new().await;
+        // Versions are part of the entries, so they are replayed as they were.
+        let n_versions = usize::try_from(self.view.version().get()).unwrap();
+        let mut by_version = vec![Vec::new(); n_versions + 1];
+        for chunk in self.view.base().all_chunks().await {
+            for it in self.view.base().fetch(&chunk).await.unwrap().entries() {
+                let version = usize::try_from(it.version.get()).unwrap();
+                by_version[version].push(Resolved::Put(it.key.clone(), it.value.clone()));
+            }
+        }
+        for mut mutations in by_version.into_iter().skip(1) {
+            if mutations.is_empty() {
+                mutations.push(delete("none"));
+            }
+            fresh.commit(mutations).await;
+        }
+        fresh.compact_to(&fresh.view.clone(), sizes).await;
+        fresh
+    }
+
     /// Compacts everything, with small chunks.
     pub(crate) async fn compact(&mut self) -> BuiltSnapshot {
         self.compact_to(&self.view.clone(), SMALL).await
     }
 
+    /// As [`Bucket::compact`], with pages of a few chunks.
+    pub(crate) async fn compact_paged(&mut self) -> BuiltSnapshot {
+        self.compact_to(&self.view.clone(), PAGED).await
+    }
+
     /// Compacts up to the version of `view`.
-    pub(crate) async fn compact_to(&mut self, view: &View, sizes: ChunkBytes) -> BuiltSnapshot {
+    pub(crate) async fn compact_to(&mut self, view: &View, sizes: Sizes) -> BuiltSnapshot {
         let staged = self.head.revision;
         let options = BuildOptions::default();
         let built = build_sized(&self.loader, view, staged, options, sizes).await.unwrap();

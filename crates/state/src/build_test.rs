@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use futures::TryStreamExt as _;
 use headwater_core::change::Resolved;
-use headwater_core::format::snapshot::ChunkRef;
 use headwater_core::head::SnapshotRef;
 use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_store::{Call, Fault, Gate, Rule};
 
 use crate::bucket::{Bucket, SMALL, delete, delete_range, key, put};
-use crate::build::{ChunkBytes, build_sized};
+use crate::build::{Sizes, build_sized};
+use crate::page::ChunkAt;
 use crate::{BuildOptions, BuiltSnapshot, View};
 
 fn text(number: usize) -> String {
@@ -29,30 +29,12 @@ async fn filled(count: usize) -> Bucket {
     bucket
 }
 
-fn hashes(view: &View) -> Vec<String> {
-    view.base().chunks().iter().map(|it| it.object.hash.to_hex()).collect()
+async fn hashes(view: &View) -> Vec<String> {
+    view.base().all_chunks().await.iter().map(|it| it.object.hash.to_hex()).collect()
 }
 
-/// The same state built from nothing, as if there were no old chunks.
 async fn rebuilt(bucket: &Bucket) -> Vec<String> {
-    let mut fresh = Bucket::new().await;
-    // Versions are part of the entries, so they are replayed as they were.
-    let view = &bucket.view;
-    let mut by_version = vec![Vec::new(); usize::try_from(view.version().get()).unwrap() + 1];
-    for chunk in view.base().chunks() {
-        for it in view.base().fetch(chunk).await.unwrap().entries() {
-            let version = usize::try_from(it.version.get()).unwrap();
-            by_version[version].push(Resolved::Put(it.key.clone(), it.value.clone()));
-        }
-    }
-    for mut mutations in by_version.into_iter().skip(1) {
-        if mutations.is_empty() {
-            mutations.push(delete("none"));
-        }
-        fresh.commit(mutations).await;
-    }
-    fresh.compact().await;
-    hashes(&fresh.view)
+    hashes(&bucket.replayed(SMALL).await.view).await
 }
 
 async fn build(bucket: &Bucket, view: &View) -> BuiltSnapshot {
@@ -63,7 +45,7 @@ async fn build(bucket: &Bucket, view: &View) -> BuiltSnapshot {
 #[tokio::test]
 async fn adjacent_changes_rewrite_few_chunks_and_read_few() {
     let mut bucket = filled(20_000).await;
-    let n_before = bucket.view.base().chunks().len();
+    let n_before = bucket.view.base().all_chunks().await.len();
     assert!(1_000 < n_before, "{n_before} chunks");
     bucket.commit(puts(5_000..5_064, "other")).await;
     bucket.faults.clear_log();
@@ -77,7 +59,7 @@ async fn adjacent_changes_rewrite_few_chunks_and_read_few() {
     let reads = bucket.faults.log().into_iter();
     let n_reads = reads.filter(|(call, key)| *call == Call::Get && key.contains("chunks/")).count();
     assert!(n_reads <= 25, "{n_reads} chunks read");
-    assert_eq!(hashes(&bucket.view), rebuilt(&bucket).await);
+    assert_eq!(hashes(&bucket.view).await, rebuilt(&bucket).await);
 }
 
 #[tokio::test]
@@ -85,11 +67,11 @@ async fn chunks_of_the_standard_size_are_reused_too() {
     let mut bucket = Bucket::new().await;
     let value: &'static str = "v".repeat(1_000).leak();
     bucket.commit(puts(0..20_000, value)).await;
-    let first = bucket.compact_to(&bucket.view.clone(), ChunkBytes::STANDARD).await;
+    let first = bucket.compact_to(&bucket.view.clone(), Sizes::STANDARD).await;
     assert!((10..40).contains(&first.chunks_written), "{first:?}");
 
     bucket.commit(puts(10_000..10_064, "other")).await;
-    let second = bucket.compact_to(&bucket.view.clone(), ChunkBytes::STANDARD).await;
+    let second = bucket.compact_to(&bucket.view.clone(), Sizes::STANDARD).await;
 
     assert!(second.chunks_written <= 4, "{second:?}");
     assert!(first.chunks_written - 4 <= second.chunks_reused, "{second:?}");
@@ -115,7 +97,7 @@ async fn chunks_are_cut_as_if_there_had_been_no_old_ones() {
         bucket.commit(mutations).await;
         let built = bucket.compact().await;
         assert!(100 < built.chunks_reused, "{built:?}");
-        assert_eq!(hashes(&bucket.view), rebuilt(&bucket).await);
+        assert_eq!(hashes(&bucket.view).await, rebuilt(&bucket).await);
     }
 }
 
@@ -134,14 +116,14 @@ async fn a_hidden_chunk_is_not_read() {
 #[tokio::test]
 async fn deleting_what_is_not_there_writes_no_chunk() {
     let mut bucket = filled(200).await;
-    let within = |it: &&ChunkRef| 1 < it.count;
-    let first = bucket.view.base().chunks().iter().find(within).unwrap().first.clone();
+    let within = |it: &&ChunkAt| 1 < it.count;
+    let first = bucket.view.base().all_chunks().await.iter().find(within).unwrap().first.clone();
     bucket.commit(vec![delete([first.as_ref(), b"x"].concat())]).await;
 
     let built = build(&bucket, &bucket.view).await;
 
     assert_eq!(built.chunks_written, 0);
-    assert_eq!(built.chunks_reused, bucket.view.base().chunks().len());
+    assert_eq!(built.chunks_reused, bucket.view.base().all_chunks().await.len());
 }
 
 #[tokio::test]
@@ -163,13 +145,15 @@ async fn two_builders_make_the_same_objects() {
 async fn new_objects_are_staged_where_they_are_told_to_be() {
     let mut bucket = filled(200).await;
     bucket.commit(puts([50], "other")).await;
-    let (old, staged) = (bucket.view.base().chunks().to_vec(), bucket.head.revision);
+    let old = hashes(&bucket.view).await;
+    let staged = bucket.head.revision;
 
     let built = bucket.compact().await;
 
     assert_eq!(built.snapshot.object.key.staged(), staged);
-    let is_new = |it: &&ChunkRef| !old.contains(it);
-    let new: Vec<_> = bucket.view.base().chunks().iter().filter(is_new).collect();
+    let is_new = |it: &&ChunkAt| !old.contains(&it.object.hash.to_hex());
+    let all = bucket.view.base().all_chunks().await;
+    let new: Vec<_> = all.iter().filter(is_new).collect();
     assert_eq!(new.len(), built.chunks_written);
     assert!(new.iter().all(|it| it.object.key.staged() == staged));
     assert!(new.iter().all(|it| it.object.key.kind() == ObjectKind::Chunk));
@@ -184,8 +168,8 @@ async fn reached(bucket: &Bucket, snapshot: &SnapshotRef) -> BTreeSet<ObjectKey>
 #[tokio::test]
 async fn what_a_snapshot_replaces_is_what_the_old_one_reaches_and_it_does_not() {
     let mut bucket = filled(1_000).await;
-    let within = |it: &&ChunkRef| 1 < it.count;
-    let first = bucket.view.base().chunks().iter().find(within).unwrap().first.clone();
+    let within = |it: &&ChunkAt| 1 < it.count;
+    let first = bucket.view.base().all_chunks().await.iter().find(within).unwrap().first.clone();
     let changes = [
         puts(500..510, "other"),
         puts((0..1_000).step_by(90), "spread"),

@@ -1,81 +1,146 @@
-//! Decoded chunks in memory, by content hash.
+//! Decoded chunks and index pages in memory, by content hash.
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use headwater_core::format::snapshot::ChunkRef;
+use headwater_core::format::snapshot::PageRef;
 use headwater_core::hash::ContentHash;
 use moka::future::Cache;
 
 use crate::chunk::{Chunk, ChunkError};
 use crate::error::StateError;
+use crate::page::{ChunkAt, Page, PageError};
 use crate::source::Source;
 
-/// Chunks of any number of histories, up to a limit in bytes. Clones share it.
+/// Parts of snapshots of any number of histories, up to a limit in bytes.
+/// Clones share it.
 ///
-/// Keyed by content hash, so equal chunks of two histories are one, and an
-/// entry can never be out of date.
+/// Keyed by content hash, so equal parts of two histories are one, and an entry
+/// can never be out of date.
 #[derive(Clone)]
 pub struct ChunkCache {
-    by_hash: Cache<ContentHash, Arc<Chunk>, BuildHasherDefault<Prefix>>,
+    by_hash: Cache<ContentHash, Part, BuildHasherDefault<Prefix>>,
+}
+
+/// What the bytes of one hash are.
+#[derive(Clone)]
+enum Part {
+    Chunk(Arc<Chunk>),
+    Page(Arc<Page>),
+}
+
+impl Part {
+    fn size_bytes(&self) -> usize {
+        match self {
+            Self::Chunk(chunk) => chunk.size_bytes(),
+            Self::Page(page) => page.size_bytes(),
+        }
+    }
+
+    /// As a chunk. An index that names a page as a chunk is damaged.
+    fn chunk(self) -> Result<Arc<Chunk>, &'static str> {
+        match self {
+            Self::Chunk(chunk) => Ok(chunk),
+            Self::Page(_) => Err("kind of part"),
+        }
+    }
+
+    fn page(self) -> Result<Arc<Page>, &'static str> {
+        match self {
+            Self::Page(page) => Ok(page),
+            Self::Chunk(_) => Err("kind of part"),
+        }
+    }
 }
 
 impl fmt::Debug for ChunkCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChunkCache").field("chunks", &self.by_hash.entry_count()).finish()
+        f.debug_struct("ChunkCache").field("parts", &self.by_hash.entry_count()).finish()
     }
 }
 
 impl ChunkCache {
-    /// An empty cache that keeps up to `bytes_max` of chunks as they are in
-    /// memory: block and index of entries.
+    /// An empty cache that keeps up to `bytes_max` of parts as they are in
+    /// memory: blocks with their entries, and index pages.
     ///
-    /// A chunk in use lives on after it was evicted, so the process may hold
+    /// A part in use lives on after it was evicted, so the process may hold
     /// more by what its requests are reading.
     pub fn new(bytes_max: u64) -> Self {
         let by_hash = Cache::builder()
             .max_capacity(bytes_max)
-            .weigher(|_, chunk: &Arc<Chunk>| u32::try_from(chunk.size_bytes()).unwrap_or(u32::MAX))
+            .weigher(|_, part: &Part| u32::try_from(part.size_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(BuildHasherDefault::default());
         Self { by_hash }
     }
 
-    /// What the cached chunks take, in bytes, as far as bookkeeping has come.
+    /// What the cached parts take, in bytes, as far as bookkeeping has come.
     pub fn size_bytes(&self) -> u64 {
         self.by_hash.weighted_size()
     }
 
     /// The chunk, if it is at hand and no lock is in the way.
-    pub(crate) fn get_now(&self, hash: &ContentHash) -> Option<Arc<Chunk>> {
-        self.by_hash.get(hash).now_or_never().flatten()
+    pub(crate) fn chunk_now(&self, hash: &ContentHash) -> Option<Arc<Chunk>> {
+        self.by_hash.get(hash).now_or_never().flatten()?.chunk().ok()
+    }
+
+    /// The page, if it is at hand and no lock is in the way.
+    pub(crate) fn page_now(&self, hash: &ContentHash) -> Option<Arc<Page>> {
+        self.by_hash.get(hash).now_or_never().flatten()?.page().ok()
     }
 
     /// The chunk, fetched at most once however many ask for it meanwhile. When
     /// the caller that fetches is dropped, another one takes over.
-    pub(crate) async fn get(
+    pub(crate) async fn chunk(
         &self,
         source: &Source,
-        chunk: &ChunkRef,
+        chunk: &ChunkAt,
     ) -> Result<Arc<Chunk>, StateError> {
-        let fetch = Box::pin(fetch(source, chunk));
-        self.by_hash
-            .try_get_with(chunk.object.hash, fetch)
-            .await
-            .map_err(|error| StateError::clone(&error))
+        let fetch = async { fetch_chunk(source, chunk).await.map(Part::Chunk) };
+        let part = self.by_hash.try_get_with(chunk.object.hash, Box::pin(fetch)).await;
+        let part = part.map_err(|error| StateError::clone(&error))?;
+        let key = || source.key_of(chunk.seen_owner(), &chunk.object);
+        part.chunk().map_err(|fact| StateError::contradicts(key(), fact))
+    }
+
+    /// The page, as [`ChunkCache::chunk`].
+    pub(crate) async fn page(
+        &self,
+        source: &Source,
+        page: &PageRef,
+    ) -> Result<Arc<Page>, StateError> {
+        let fetch = async { fetch_page(source, page).await.map(Part::Page) };
+        let part = self.by_hash.try_get_with(page.object.hash, Box::pin(fetch)).await;
+        let part = part.map_err(|error| StateError::clone(&error))?;
+        let key = || source.key_of(page.owner.as_ref(), &page.object);
+        part.page().map_err(|fact| StateError::contradicts(key(), fact))
     }
 
     /// The chunk, without making room for it: for passes over the whole state,
     /// which would evict what requests use.
-    pub(crate) async fn get_once(
+    pub(crate) async fn chunk_once(
         &self,
         source: &Source,
-        chunk: &ChunkRef,
+        chunk: &ChunkAt,
     ) -> Result<Arc<Chunk>, StateError> {
-        match self.by_hash.get(&chunk.object.hash).await {
+        let at_hand = self.by_hash.get(&chunk.object.hash).await;
+        match at_hand.and_then(|it| it.chunk().ok()) {
             Some(chunk) => Ok(chunk),
-            None => fetch(source, chunk).await,
+            None => fetch_chunk(source, chunk).await,
+        }
+    }
+
+    /// The page, as [`ChunkCache::chunk_once`].
+    pub(crate) async fn page_once(
+        &self,
+        source: &Source,
+        page: &PageRef,
+    ) -> Result<Arc<Page>, StateError> {
+        let at_hand = self.by_hash.get(&page.object.hash).await;
+        match at_hand.and_then(|it| it.page().ok()) {
+            Some(page) => Ok(page),
+            None => fetch_page(source, page).await,
         }
     }
 }
@@ -83,14 +148,28 @@ impl ChunkCache {
 /// Fetches and decodes on the task that asks. Decoding a chunk of the usual
 /// size takes one or two milliseconds, less than the fetch before it; the
 /// format's limit bounds it.
-async fn fetch(source: &Source, chunk: &ChunkRef) -> Result<Arc<Chunk>, StateError> {
-    let bytes = source.fetch(&chunk.object).await?;
+async fn fetch_chunk(source: &Source, chunk: &ChunkAt) -> Result<Arc<Chunk>, StateError> {
+    let owner = chunk.seen_owner();
+    let bytes = source.fetch_of(owner, &chunk.object).await?;
     tracing::debug!(key = %chunk.object.key, size_bytes = bytes.len(), "chunk fetched");
     Chunk::decode(&bytes, chunk).map(Arc::new).map_err(|error| {
-        let key = source.history.object_key(&chunk.object.key);
+        let key = source.key_of(owner, &chunk.object);
         match error {
             ChunkError::Decode(error) => StateError::of_decode(key, error),
             ChunkError::Contradicts(fact) => StateError::contradicts(key, fact),
+        }
+    })
+}
+
+async fn fetch_page(source: &Source, page: &PageRef) -> Result<Arc<Page>, StateError> {
+    let owner = page.owner.as_ref();
+    let bytes = source.fetch_of(owner, &page.object).await?;
+    tracing::debug!(key = %page.object.key, size_bytes = bytes.len(), "index page fetched");
+    Page::decode(bytes, page).map(Arc::new).map_err(|error| {
+        let key = source.key_of(owner, &page.object);
+        match error {
+            PageError::Decode(error) => StateError::of_decode(key, error),
+            PageError::Contradicts(fact) => StateError::contradicts(key, fact),
         }
     })
 }

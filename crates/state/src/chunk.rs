@@ -131,7 +131,7 @@ mod tests {
         let [first, _, last] = entries.map(|it| it.key);
         let newest = StateVersion::new(5);
         let block_len = u32::try_from(block_len).unwrap();
-        (bytes, ChunkRef { object, first, last, count: 3, block_len, newest })
+        (bytes, ChunkRef { object, owner: None, first, last, count: 3, block_len, newest })
     }
 
     #[test]

@@ -40,9 +40,9 @@ async fn read_everything(loader: &Loader, head: &Head) -> Result<(), StateError>
     Ok(())
 }
 
-fn objects(bucket: &Bucket) -> Vec<(&'static str, String)> {
+async fn objects(bucket: &Bucket) -> Vec<(&'static str, String)> {
     let head = &bucket.head;
-    let chunks = bucket.view.base().chunks();
+    let chunks = bucket.view.base().all_chunks().await;
     assert_eq!((chunks.len(), head.receipt_pages.len(), head.segments.len()), (1, 1, 1));
     let ChangeBody::Staged(change) = &head.changes[0].body else { panic!("it is staged") };
     let named: [(&str, &ObjectRef); 5] = [
@@ -59,7 +59,7 @@ fn objects(bucket: &Bucket) -> Vec<(&'static str, String)> {
 async fn a_damaged_object_is_an_error_that_names_it() {
     let bucket = one_of_each().await;
     read_everything(&bucket.cold_loader(), &bucket.head).await.unwrap();
-    for (kind, object_key) in objects(&bucket) {
+    for (kind, object_key) in objects(&bucket).await {
         for fault in [Fault::Corrupt, Fault::Truncated] {
             bucket.faults.add(Rule::new(fault.clone()).on(Call::Get).key_has(&object_key));
             let error = read_everything(&bucket.cold_loader(), &bucket.head).await.unwrap_err();
@@ -76,7 +76,7 @@ async fn a_damaged_object_is_an_error_that_names_it() {
 #[tokio::test]
 async fn a_missing_object_is_an_error_that_names_it() {
     let bucket = one_of_each().await;
-    for (kind, object_key) in objects(&bucket) {
+    for (kind, object_key) in objects(&bucket).await {
         bucket.faults.add(Rule::new(Fault::Missing).on(Call::Get).key_has(&object_key));
         let error = read_everything(&bucket.cold_loader(), &bucket.head).await.unwrap_err();
         bucket.faults.clear();
@@ -89,7 +89,7 @@ async fn a_missing_object_is_an_error_that_names_it() {
 #[tokio::test]
 async fn an_unavailable_store_says_nothing_about_the_data() {
     let bucket = one_of_each().await;
-    for (kind, object_key) in objects(&bucket) {
+    for (kind, object_key) in objects(&bucket).await {
         bucket.faults.add(Rule::new(Fault::LoseCall).on(Call::Get).key_has(&object_key).times(1));
         let loader = bucket.cold_loader();
         let error = read_everything(&loader, &bucket.head).await.unwrap_err();
@@ -104,7 +104,7 @@ async fn an_unavailable_store_says_nothing_about_the_data() {
 async fn a_snapshot_is_not_built_from_a_damaged_chunk() {
     let mut bucket = one_of_each().await;
     bucket.commit(vec![put("aa", "5")]).await;
-    let (_, object_key) = objects(&bucket).remove(1);
+    let (_, object_key) = objects(&bucket).await.remove(1);
     bucket.faults.add(Rule::new(Fault::Corrupt).on(Call::Get).key_has(&object_key));
 
     let loader = bucket.cold_loader();

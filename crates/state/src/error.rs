@@ -79,6 +79,13 @@ pub enum BuildError {
     /// An object could not be written.
     #[error(transparent)]
     Put(#[from] PutError),
+    /// The history was forked so often in a row that an index cannot name all
+    /// the histories that it would lead to. Compact until one is let go.
+    #[error("the snapshot would lead to more than {limit} other histories")]
+    TooManyOwners {
+        /// How many an index may name.
+        limit: usize,
+    },
 }
 
 impl StateError {

@@ -15,7 +15,7 @@ async fn filled() -> Bucket {
     let mut bucket = Bucket::new().await;
     bucket.commit((0..100).map(|it| put(text(it), "a value of some length")).collect()).await;
     bucket.compact().await;
-    assert!(10 < bucket.view.base().chunks().len());
+    assert!(10 < bucket.view.base().all_chunks().await.len());
     bucket.faults.clear_log();
     bucket
 }
@@ -235,7 +235,7 @@ async fn many_keys_of_a_chunk_are_one_fetch() {
     let found = view.get_many(&keys).await.unwrap();
 
     assert!(found.iter().all(Option::is_some));
-    assert_eq!(fetched(&bucket, "chunks/"), view.base().chunks().len());
+    assert_eq!(fetched(&bucket, "chunks/"), view.base().all_chunks().await.len());
 }
 
 #[tokio::test]
@@ -385,7 +385,7 @@ async fn receipt_pages_are_bounded_and_hold_whole_versions() {
 async fn warming_stops_at_its_limit() {
     let bucket = filled().await;
     let view = bucket.cold_view().await;
-    let chunks = view.base().chunks();
+    let chunks = view.base().all_chunks().await;
     let three: u32 = chunks[..3].iter().map(|it| it.block_len).sum();
 
     assert_eq!(view.warm(u64::from(three)).await.unwrap(), 3);

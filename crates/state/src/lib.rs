@@ -30,6 +30,7 @@ mod chunk;
 mod error;
 mod loader;
 mod overlay;
+mod page;
 mod seen;
 mod source;
 mod span;
@@ -44,11 +45,15 @@ mod damage_test;
 #[cfg(test)]
 mod fetch_test;
 #[cfg(test)]
+mod fork_test;
+#[cfg(test)]
 mod model_test;
+#[cfg(test)]
+mod page_test;
 
 pub use self::build::{
-    BuildOptions, BuiltSnapshot, build_snapshot, write_empty_snapshot, write_receipt_pages,
-    write_segment,
+    BuildOptions, BuiltSnapshot, build_fork, build_snapshot, write_empty_snapshot,
+    write_receipt_pages, write_segment,
 };
 pub use self::cache::ChunkCache;
 pub use self::error::{BuildError, Defect, StateError};

@@ -9,7 +9,7 @@ use headwater_core::operation::{Key, KeyRange};
 use headwater_core::version::StateVersion;
 use proptest::prelude::*;
 
-use crate::bucket::{Bucket, Place, SMALL, key};
+use crate::bucket::{Bucket, PAGED, Place, key};
 use crate::{Entry, Page, Scan, View};
 
 /// What is to be true of a view, in the simplest words.
@@ -68,6 +68,8 @@ enum Event {
     Commit(Place, Vec<Resolved>),
     Fold,
     Compact,
+    /// With an index in pages.
+    CompactPaged,
     /// A snapshot of the state that the next few commits leave behind.
     Remember,
     CompactRemembered,
@@ -100,7 +102,8 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         12 => (place, mutations).prop_map(|(place, it)| Event::Commit(place, it)),
         1 => Just(Event::Fold),
-        2 => Just(Event::Compact),
+        1 => Just(Event::Compact),
+        2 => Just(Event::CompactPaged),
         1 => Just(Event::Remember),
         1 => Just(Event::CompactRemembered),
         1 => Just(Event::Restart),
@@ -219,9 +222,10 @@ async fn run(events: Vec<Event>, questions: Questions) {
             }
             Event::Fold => bucket.fold().await,
             Event::Compact => drop(bucket.compact().await),
+            Event::CompactPaged => drop(bucket.compact_paged().await),
             Event::Remember => remembered = (bucket.view.clone(), model.clone()),
             Event::CompactRemembered => {
-                drop(bucket.compact_to(&remembered.0.clone(), SMALL).await);
+                drop(bucket.compact_to(&remembered.0.clone(), PAGED).await);
             }
             Event::Restart => bucket.view = bucket.cold_view().await,
         }

@@ -11,7 +11,7 @@ use headwater_store::Store;
 
 use crate::error::{Defect, StateError};
 
-/// The objects of one history.
+/// The objects of one history, and those of others that it names.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) store: Arc<dyn Store>,
@@ -19,9 +19,24 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Where an object is: below the prefix of another history, if it has an
+    /// owner.
+    pub(crate) fn key_of(&self, owner: Option<&Arc<HistoryName>>, object: &ObjectRef) -> String {
+        owner.map_or(&self.history, |it| it).object_key(&object.key)
+    }
+
     /// Reads an object whole. Its bytes are the ones that were referenced.
     pub(crate) async fn fetch(&self, object: &ObjectRef) -> Result<Bytes, StateError> {
-        let key = self.history.object_key(&object.key);
+        self.fetch_of(None, object).await
+    }
+
+    /// As [`Source::fetch`], of another history if it has an owner.
+    pub(crate) async fn fetch_of(
+        &self,
+        owner: Option<&Arc<HistoryName>>,
+        object: &ObjectRef,
+    ) -> Result<Bytes, StateError> {
+        let key = self.key_of(owner, object);
         let bytes = self.store.get(&key).await.map_err(StateError::of_read)?;
         let found_bytes = bytes.len() as u64;
         if found_bytes != object.size_bytes {

@@ -1,6 +1,6 @@
 //! A part of the key space, as maps and sorted slices take it.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use headwater_core::operation::KeyRange;
 
@@ -58,6 +58,20 @@ impl<'a> Span<'a> {
         (self.start, self.end)
     }
 
+    /// Where the part of `sorted` is that is in the span.
+    pub(crate) fn places_of<T>(
+        &self,
+        sorted: &[T],
+        first: impl Fn(&T) -> &[u8],
+        last: impl Fn(&T) -> &[u8],
+    ) -> Range<usize> {
+        let from = sorted.partition_point(|it| self.is_after(last(it)));
+        let to = sorted.partition_point(|it| !self.is_before(first(it)));
+        // Between two neighbours the two numbers are equal; in an empty span
+        // they may cross.
+        from..to.max(from)
+    }
+
     /// The part of `sorted` that is in the span.
     pub(crate) fn part_of<'t, T>(
         &self,
@@ -65,10 +79,6 @@ impl<'a> Span<'a> {
         first: impl Fn(&T) -> &[u8],
         last: impl Fn(&T) -> &[u8],
     ) -> &'t [T] {
-        let from = sorted.partition_point(|it| self.is_after(last(it)));
-        let to = sorted.partition_point(|it| !self.is_before(first(it)));
-        // Between two neighbours the two numbers are equal; in an empty span
-        // they may cross.
-        sorted.get(from..to).unwrap_or_default()
+        sorted.get(self.places_of(sorted, first, last)).unwrap_or_default()
     }
 }

@@ -18,11 +18,13 @@ pub mod archive;
 pub mod change;
 pub mod chunk;
 pub mod head;
+mod owners;
 pub mod receipts;
 pub mod record;
 pub mod request;
 pub mod segment;
 pub mod snapshot;
+pub mod snapshot_page;
 mod wire;
 
 /// The format that this build writes, and the newest that it reads.

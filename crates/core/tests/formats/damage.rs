@@ -3,9 +3,9 @@
 //! names the hash of a head, and a writer may be hostile.
 
 use bytes::Bytes;
-use headwater_core::format;
 use headwater_core::format::chunk::{self, Codec, Envelope};
-use headwater_core::format::snapshot::SnapshotIndex;
+use headwater_core::format::snapshot::{ChunkRef, PageRef, Parts, SnapshotIndex};
+use headwater_core::format::{self, snapshot, snapshot_page};
 
 use super::{KINDS, Kind, Refusal, samples};
 
@@ -141,7 +141,9 @@ fn a_format_that_never_was_is_refused() {
 #[test]
 fn an_object_of_another_kind_is_refused() {
     for kind in KINDS {
-        for other in KINDS.iter().filter(|it| it.file != kind.file) {
+        // Two samples of an index are of one kind, which four bytes tell.
+        let magic = |it: &Kind| (it.encode_sample)()[..4].to_vec();
+        for other in KINDS.iter().filter(|it| magic(it) != magic(kind)) {
             let bytes = (other.encode_sample)();
             assert!((kind.again)(bytes.into()).is_err(), "{} as {}", other.file, kind.file);
         }
@@ -228,19 +230,74 @@ fn entries_out_of_order_are_refused() {
 
 #[test]
 fn chunks_that_contradict_their_index_are_refused() {
-    let breaks: [fn(&mut SnapshotIndex); 6] = [
-        |it| it.chunks.swap(0, 1),
-        |it| it.chunks[1].first = samples::key("kilo"),
-        |it| it.chunks[0].last = samples::key("A"),
-        |it| it.chunks[1].count = 0,
-        |it| it.chunks[0].newest = it.version.next(),
-        |it| it.chunks.push(it.chunks[2].clone()),
+    let breaks: [fn(&mut Vec<ChunkRef>); 5] = [
+        |it| it.swap(0, 1),
+        |it| it[1].first = samples::key("kilo"),
+        |it| it[0].last = samples::key("A"),
+        |it| it[1].count = 0,
+        |it| it.push(it[2].clone()),
     ];
     for (change, number) in breaks.into_iter().zip(0..) {
-        let mut index = samples::snapshot();
-        change(&mut index);
-        let bytes = format::snapshot::encode(&index);
-        assert!(format::snapshot::decode(bytes.into()).is_err(), "{number}");
+        let mut chunks = samples::chunks();
+        change(&mut chunks);
+        let page = snapshot_page::encode(&chunks);
+        assert!(snapshot_page::decode(page.into()).is_err(), "{number}");
+        let index = SnapshotIndex { parts: Parts::Chunks(chunks), ..samples::snapshot() };
+        assert!(snapshot::decode(snapshot::encode(&index).into()).is_err(), "{number}");
+    }
+    assert!(snapshot_page::decode(snapshot_page::encode(&[]).into()).is_err(), "an empty page");
+}
+
+#[test]
+fn pages_that_contradict_their_index_are_refused() {
+    let breaks: [fn(&mut Vec<PageRef>); 6] = [
+        |it| it.swap(0, 1),
+        |it| it[1].first = samples::key("kilo"),
+        |it| it[0].last = samples::key("A"),
+        |it| it[1].chunks = 0,
+        |it| it.push(it[2].clone()),
+        Vec::clear,
+    ];
+    for (change, number) in breaks.into_iter().zip(0..) {
+        let mut index = samples::snapshot_in_pages();
+        let Parts::Pages(pages) = &mut index.parts else { panic!("it is in pages") };
+        change(pages);
+        assert!(snapshot::decode(snapshot::encode(&index).into()).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn entries_newer_than_their_snapshot_are_refused() {
+    for mut index in [samples::snapshot(), samples::snapshot_in_pages()] {
+        let newer = index.version.next();
+        match &mut index.parts {
+            Parts::Chunks(chunks) => chunks[0].newest = newer,
+            Parts::Pages(pages) => pages[0].newest = newer,
+        }
+        assert!(snapshot::decode(snapshot::encode(&index).into()).is_err());
+    }
+}
+
+#[test]
+fn a_table_of_owners_names_those_that_are_used_and_in_order() {
+    let whole = snapshot_page::encode(&samples::chunks());
+    let (base, parent) = ("\0\0\0\x0ddatasets/base", "\0\0\0\x0fdatasets/parent");
+    let with = |table: &[&str]| ["HWp\x01", &table.concat()].concat().into_bytes();
+    let right = with(&["\x02", base, parent]);
+    let chunks = whole.strip_prefix(&right[..]).unwrap();
+    for wrong in [
+        with(&["\x02", parent, base]),
+        with(&["\x02", base, base]),
+        with(&["\x01", base]),
+        with(&["\x03", base, parent, "\0\0\0\x01x"]),
+        with(&["\x02", base, "\0\0\0\x06chunks"]),
+    ] {
+        let bytes = [&wrong, chunks].concat();
+        assert!(
+            snapshot_page::decode(bytes.into()).is_err(),
+            "{}",
+            String::from_utf8_lossy(&wrong)
+        );
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use bytes::Bytes;
 use headwater_core::format::head::HeadDecodeError;
 use headwater_core::format::{
-    self, DecodeError, change, chunk, receipts, record, request, segment, snapshot,
+    self, DecodeError, change, chunk, receipts, record, request, segment, snapshot, snapshot_page,
 };
 
 /// Why an object was refused.
@@ -90,6 +90,18 @@ const KINDS: &[Kind] = &[
         encode_sample: || snapshot::encode(&samples::snapshot()),
         is_sample: |it| snapshot::decode(it).unwrap() == samples::snapshot(),
         again: |it| Ok(snapshot::encode(&snapshot::decode(it)?)),
+    },
+    Kind {
+        file: "snapshot-in-pages.bin",
+        encode_sample: || snapshot::encode(&samples::snapshot_in_pages()),
+        is_sample: |it| snapshot::decode(it).unwrap() == samples::snapshot_in_pages(),
+        again: |it| Ok(snapshot::encode(&snapshot::decode(it)?)),
+    },
+    Kind {
+        file: "page.bin",
+        encode_sample: || snapshot_page::encode(&samples::chunks()),
+        is_sample: |it| snapshot_page::decode(it).unwrap() == samples::chunks(),
+        again: |it| Ok(snapshot_page::encode(&snapshot_page::decode(it)?)),
     },
     Kind {
         file: "chunk.bin",

@@ -1,11 +1,13 @@
 //! Whatever can be written reads back as it was.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::format::chunk::{self, ChunkEntry};
 use headwater_core::format::segment::Segment;
-use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
-use headwater_core::format::{change, receipts, record, request, segment, snapshot};
+use headwater_core::format::snapshot::{ChunkRef, PageRef, Parts, SnapshotIndex};
+use headwater_core::format::{change, receipts, record, request, segment, snapshot, snapshot_page};
 use headwater_core::hash::{ChainHash, ContentHash, RequestHash};
 use headwater_core::head::{
     Append, ChangeBody, Fold, Head, ObjectRef, Publisher, RunRef, Successor,
@@ -115,29 +117,65 @@ fn receipt_page() -> impl Strategy<Value = Vec<Receipt>> {
     })
 }
 
+fn owner() -> impl Strategy<Value = Option<Arc<HistoryName>>> {
+    let name = "[a-c]{1,2}".prop_map(|it| Arc::new(HistoryName::parse(&it).unwrap()));
+    proptest::option::of(name)
+}
+
+fn chunk_object() -> impl Strategy<Value = ObjectRef> {
+    (any::<u64>(), any::<[u8; 32]>(), any::<u64>()).prop_map(|(staged, hash, size_bytes)| {
+        let hash = ContentHash::from_bytes(hash);
+        let key = ObjectKey::content(ObjectKind::Chunk, Revision::new(staged), hash);
+        ObjectRef { key, hash, size_bytes }
+    })
+}
+
+fn chunk_refs() -> impl Strategy<Value = Vec<ChunkRef>> {
+    let chunk = (chunk_object(), owner(), 1..u32::MAX, any::<u32>(), 0..1000_u64);
+    btree_map(key(), chunk, 0..6).prop_map(|chunks| {
+        let chunks = chunks.into_iter();
+        chunks
+            .map(|(key, (object, owner, count, block_len, newest))| ChunkRef {
+                object,
+                owner,
+                first: key.clone(),
+                last: key,
+                count,
+                block_len,
+                newest: StateVersion::new(newest),
+            })
+            .collect()
+    })
+}
+
+fn page_refs() -> impl Strategy<Value = Vec<PageRef>> {
+    let names = vec(owner(), 0..4);
+    let page = (chunk_object(), owner(), 1..u32::MAX, 0..1000_u64, names);
+    btree_map(key(), page, 1..6).prop_map(|pages| {
+        let pages = pages.into_iter();
+        pages
+            .map(|(key, (object, owner, chunks, newest, names))| PageRef {
+                object,
+                owner,
+                first: key.clone(),
+                last: key,
+                chunks,
+                newest: StateVersion::new(newest),
+                names: names.into_iter().flatten().collect(),
+            })
+            .collect()
+    })
+}
+
 fn index() -> impl Strategy<Value = SnapshotIndex> {
-    let chunk = (any::<u64>(), any::<[u8; 32]>(), any::<u64>(), 1..u32::MAX, any::<u32>());
-    let chunks = btree_map(key(), (chunk, 0..1000_u64), 0..6);
-    (any::<[u8; 16]>(), 1000..u64::MAX, any::<[u8; 32]>(), chunks).prop_map(
-        |(history, version, chain, chunks)| SnapshotIndex {
+    let parts =
+        prop_oneof![chunk_refs().prop_map(Parts::Chunks), page_refs().prop_map(Parts::Pages)];
+    (any::<[u8; 16]>(), 1000..u64::MAX, any::<[u8; 32]>(), parts).prop_map(
+        |(history, version, chain, parts)| SnapshotIndex {
             history_id: HistoryId::from_bytes(history),
             version: StateVersion::new(version),
             chain_hash: ChainHash::from_bytes(chain),
-            chunks: chunks
-                .into_iter()
-                .map(|(key, ((staged, hash, size_bytes, count, block_len), newest))| {
-                    let hash = ContentHash::from_bytes(hash);
-                    let object = ObjectKey::content(ObjectKind::Chunk, Revision::new(staged), hash);
-                    ChunkRef {
-                        object: ObjectRef { key: object, hash, size_bytes },
-                        first: key.clone(),
-                        last: key,
-                        count,
-                        block_len,
-                        newest: StateVersion::new(newest),
-                    }
-                })
-                .collect(),
+            parts,
         },
     )
 }
@@ -233,6 +271,12 @@ proptest! {
     #[test]
     fn snapshot(index in index()) {
         prop_assert_eq!(snapshot::decode(snapshot::encode(&index).into()), Ok(index));
+    }
+
+    #[test]
+    fn snapshot_page(chunks in chunk_refs().prop_filter("empty", |it| !it.is_empty())) {
+        let page = snapshot_page::encode(&chunks);
+        prop_assert_eq!(snapshot_page::decode(page.into()), Ok(chunks));
     }
 
     #[test]

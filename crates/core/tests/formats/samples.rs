@@ -8,7 +8,7 @@ use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::format;
 use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::format::segment::Segment;
-use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
+use headwater_core::format::snapshot::{ChunkRef, PageRef, Parts, SnapshotIndex};
 use headwater_core::hash::{ChainHash, ContentHash, RequestHash};
 use headwater_core::head::{
     ArchiveRef, Base, ChangeBody, ChangeRef, Head, HistoryRef, Lifecycle, ObjectRef, Pin,
@@ -161,25 +161,56 @@ pub(crate) fn segment() -> Segment {
     Segment { from_version: version(41), entries: entries.to_vec() }
 }
 
-pub(crate) fn snapshot() -> SnapshotIndex {
-    let chunk = |staged, first: &str, last: &str, newest| ChunkRef {
+fn chunk(staged: u64, first: &str, last: &str, newest: u64) -> ChunkRef {
+    ChunkRef {
         object: object(ObjectKind::Chunk, staged, first),
+        owner: None,
         first: key(first),
         last: key(last),
         count: 300,
         block_len: 70_000,
         newest: version(newest),
-    };
+    }
+}
+
+fn other(name: &str) -> Arc<HistoryName> {
+    Arc::new(HistoryName::parse(name).unwrap())
+}
+
+pub(crate) fn chunks() -> Vec<ChunkRef> {
+    vec![
+        chunk(3, "a", "kilo", 40),
+        ChunkRef { owner: Some(other("datasets/parent")), ..chunk(57, "lima", "lima", 1) },
+        ChunkRef { owner: Some(other("datasets/base")), ..chunk(4, "mike", "zulu", 0) },
+    ]
+}
+
+pub(crate) fn snapshot() -> SnapshotIndex {
     SnapshotIndex {
         history_id: HISTORY,
         version: version(40),
         chain_hash: ChainHash::from_bytes([0xab; 32]),
-        chunks: vec![
-            chunk(3, "a", "kilo", 40),
-            chunk(57, "lima", "lima", 1),
-            chunk(4, "mike", "zulu", 0),
-        ],
+        parts: Parts::Chunks(chunks()),
     }
+}
+
+pub(crate) fn snapshot_in_pages() -> SnapshotIndex {
+    let page = |staged, first: &str, last: &str, newest| PageRef {
+        object: object(ObjectKind::Chunk, staged, first),
+        owner: None,
+        first: key(first),
+        last: key(last),
+        chunks: 256,
+        newest: version(newest),
+        names: [].into(),
+    };
+    let names = [other("datasets/base"), other("datasets/parent")].into();
+    let pages = vec![
+        page(3, "a", "kilo", 40),
+        PageRef { names, ..page(57, "lima", "lima", 1) },
+        PageRef { owner: Some(other("datasets/other")), ..page(4, "mike", "zulu", 0) },
+    ];
+    SnapshotIndex { parts: Parts::Pages(pages), ..snapshot() }
 }
 
 pub(crate) fn entries() -> Vec<ChunkEntry> {

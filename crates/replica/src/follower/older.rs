@@ -1,7 +1,7 @@
 //! Versions that no view is kept of, made again from the tail, and views whose
 //! snapshot was swept.
 
-use headwater_core::keys::ObjectKind;
+use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::version::StateVersion;
 use headwater_state::StateError;
 use tokio::time::{Instant, timeout_at};
@@ -86,9 +86,9 @@ impl Follower {
     ) -> Result<Pinned, PinError> {
         let fresh = self.pin_fresh(deadline).await?;
         let history = self.shared.history();
-        // Chunks are named by the snapshot, everything else by the head.
-        let is_chunk = missing.starts_with(&history.folder(ObjectKind::Chunk));
-        let is_needed = if is_chunk {
+        // Chunks and pages are named by the snapshot, everything else by the
+        // head.
+        let is_needed = if is_part(&missing) {
             fresh.view().snapshot() == pinned.view().snapshot()
         } else {
             fresh.head().references().any(|it| history.object_key(&it.key) == missing)
@@ -104,5 +104,29 @@ impl Follower {
         let newest = pinned.head().state_version;
         let oldest = self.shared.oldest().unwrap_or(newest);
         ReadFailure::VersionRetired { wanted, oldest, newest }
+    }
+}
+
+/// Whether this is the key of a part of a snapshot, below whatever history: a
+/// fork reads those of its parent.
+fn is_part(key: &str) -> bool {
+    let object = key.rmatch_indices('/').nth(1).and_then(|(at, _)| key.get(at + 1..));
+    let object = object.and_then(|it| ObjectKey::parse(it).ok());
+    object.is_some_and(|it| it.kind() == ObjectKind::Chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_snapshot_is_known_below_any_history() {
+        let hash = "0".repeat(64);
+        for (folder, expected) in [("chunks", true), ("snapshots", false), ("segments", false)] {
+            let object = format!("{folder}/00000000000000000007-{hash}");
+            assert_eq!(is_part(&format!("a/b/{object}")), expected, "{object}");
+            assert_eq!(is_part(&format!("a/{object}")), expected, "{object}");
+        }
+        assert!(!is_part("a/head.json"));
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use headwater_core::archive::Keep;
 use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::format;
@@ -241,9 +242,8 @@ impl TestWriter {
     /// Keys of the snapshot's chunks in the store.
     pub(crate) async fn chunk_keys(&self) -> Vec<String> {
         let history = &self.head.history;
-        let key = history.object_key(&self.head.snapshot.object.key);
-        let index = format::snapshot::decode(self.store.get(&key).await.unwrap()).unwrap();
-        index.chunks.iter().map(|it| history.object_key(&it.object.key)).collect()
+        let reached = self.loader().reached(&self.head.snapshot);
+        reached.map_ok(|it| history.object_key(&it.object.key)).try_collect().await.unwrap()
     }
 
     /// Deletes what `before` names and the head does not.

@@ -1,66 +1,49 @@
 //! Cutting a run of entries into chunks, and bringing them to the bucket.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use bytes::{Bytes, BytesMut};
 use headwater_core::format::chunk::ChunkEntry;
-use headwater_core::format::snapshot::ChunkRef;
-use headwater_core::head::ObjectRef;
-use headwater_core::keys::{ObjectKey, ObjectKind};
+use headwater_core::format::snapshot::{ChunkRef, PageRef, Parts};
 use headwater_core::operation::Key;
-use headwater_core::version::Revision;
-use headwater_store::{PutError, ReadError};
-use tokio::task::JoinSet;
 
 use super::cut::Cutter;
+use super::index::IndexWriter;
+use super::replaced::Replaced;
+use super::target::{Target, Uploads, part_ref};
 use crate::chunk;
 use crate::error::BuildError;
 use crate::overlay::Written;
-use crate::source::Source;
+use crate::page::ChunkAt;
 use crate::view::Base;
 
 /// Takes entries in order, gives chunks.
 pub(super) struct ChunkWriter<'a> {
-    source: &'a Arc<Source>,
-    base: &'a Base,
-    staged: Revision,
+    target: &'a Target,
     cutter: Cutter,
     /// Since the last cut.
     entries: Vec<ChunkEntry>,
-    chunks: Vec<ChunkRef>,
-    /// Of the base, and not taken over so far.
-    replaced: BTreeSet<ObjectKey>,
-    /// Tasks, so that they go on while the builder waits for a read. They end
-    /// with this.
-    uploads: JoinSet<Result<(), PutError>>,
-    uploads_max: usize,
-    pub(super) chunks_written: usize,
-    pub(super) chunks_reused: usize,
-    pub(super) bytes_written: u64,
+    index: IndexWriter,
+    replaced: Replaced,
+    uploads: Uploads,
+    chunks_written: usize,
+    chunks_reused: usize,
 }
 
 impl<'a> ChunkWriter<'a> {
     pub(super) fn new(
-        source: &'a Arc<Source>,
-        base: &'a Base,
-        staged: Revision,
+        target: &'a Target,
         cutter: Cutter,
-        uploads_max: usize,
+        index: IndexWriter,
+        uploads: Uploads,
     ) -> Self {
         Self {
-            source,
-            base,
-            staged,
+            target,
             cutter,
             entries: Vec::new(),
-            chunks: Vec::new(),
-            replaced: BTreeSet::new(),
-            uploads: JoinSet::new(),
-            uploads_max,
+            index,
+            replaced: Replaced::default(),
+            uploads,
             chunks_written: 0,
             chunks_reused: 0,
-            bytes_written: 0,
         }
     }
 
@@ -68,21 +51,37 @@ impl<'a> ChunkWriter<'a> {
         self.entries.is_empty()
     }
 
-    pub(super) fn reuse(&mut self, chunk: ChunkRef) {
+    pub(super) fn is_at_page_cut(&self) -> bool {
+        self.is_at_cut() && self.index.is_at_cut()
+    }
+
+    /// Takes a chunk of the base over; only at a cut.
+    pub(super) async fn reuse(&mut self, chunk: &ChunkAt) -> Result<(), BuildError> {
         self.chunks_reused += 1;
-        self.chunks.push(chunk);
+        let owner = self.target.owner(chunk.seen_owner());
+        self.add(ChunkRef { owner, ..chunk.to_ref() }).await
     }
 
-    /// A chunk of the base is not taken over as it is. Its entries may still
-    /// come out the same.
-    pub(super) fn replace(&mut self, chunk: &ChunkRef) {
-        self.replaced.insert(chunk.object.key.clone());
+    /// Takes a page of the base over, with all its chunks; only at a cut of
+    /// pages.
+    pub(super) fn reuse_page(&mut self, page: &PageRef) {
+        self.chunks_reused += page.chunks as usize;
+        let owner = self.target.owner(page.owner.as_ref());
+        self.index.push_page(PageRef { owner, ..page.clone() });
     }
 
-    /// The chunks of the base that are in no chunk list of this writer, in order
-    /// of keys.
-    pub(super) fn take_replaced(&mut self) -> Vec<ObjectKey> {
-        std::mem::take(&mut self.replaced).into_iter().collect()
+    /// A page of the base is not taken over as it is. It may still come out the
+    /// same, as may its chunks.
+    pub(super) fn replace_page(&mut self, page: &PageRef) {
+        self.replaced.add_page(self.target, page);
+    }
+
+    pub(super) fn replace(&mut self, chunk: &ChunkAt) {
+        self.replaced.add_chunk(self.target, chunk);
+    }
+
+    async fn add(&mut self, chunk: ChunkRef) -> Result<(), BuildError> {
+        self.index.push(chunk, self.target, &mut self.replaced, &mut self.uploads).await
     }
 
     pub(super) async fn push_written(
@@ -105,10 +104,10 @@ impl<'a> ChunkWriter<'a> {
         let entries = std::mem::take(&mut self.entries);
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (bytes, block_len) = chunk::encode(&entries);
-        let object = ObjectRef::to_content(ObjectKind::Chunk, self.staged, &bytes);
         let newest = entries.iter().map(|it| it.version).max().unwrap_or_default();
-        let chunk = ChunkRef {
-            object,
+        let mut chunk = ChunkRef {
+            object: part_ref(self.target, &bytes),
+            owner: None,
             first: copied(&first.key),
             last: copied(&last.key),
             // Both are far below 2^32: the cutter bounds the block.
@@ -118,47 +117,41 @@ impl<'a> ChunkWriter<'a> {
         };
         drop(entries);
         // Read again and come out the same, as when a key was deleted that was
-        // not there. The head references the old one, so it may be named.
-        if let Some(same) = self.base.chunk_from(&chunk.first)
-            && same.object.hash == chunk.object.hash
-        {
-            self.replaced.remove(&same.object.key);
-            self.reuse(same.clone());
-            return Ok(());
+        // not there.
+        if self.replaced.take_back_chunk(&mut chunk) {
+            self.chunks_reused += 1;
+            return self.add(chunk).await;
         }
         self.chunks_written += 1;
-        self.bytes_written += chunk.object.size_bytes;
-        while self.uploads_max <= self.uploads.len() {
-            self.join_upload().await?;
-        }
-        let (source, key) =
-            (Arc::clone(self.source), self.source.history.object_key(&chunk.object.key));
-        self.uploads.spawn(async move { source.store.put(&key, bytes).await });
-        self.chunks.push(chunk);
+        self.uploads.begin(self.target, &chunk.object, bytes).await?;
+        self.add(chunk).await?;
         // Compressing took milliseconds; others may run before the next.
         tokio::task::yield_now().await;
         Ok(())
     }
 
-    pub(super) async fn finish(&mut self) -> Result<Vec<ChunkRef>, BuildError> {
+    /// The parts of the index, once everything that they name is durable.
+    pub(super) async fn finish(mut self, base: &Base) -> Result<(Parts, Tally), BuildError> {
         self.cut().await?;
-        while !self.uploads.is_empty() {
-            self.join_upload().await?;
-        }
-        Ok(std::mem::take(&mut self.chunks))
+        let Self { target, index, mut replaced, mut uploads, .. } = self;
+        let parts = index.finish(base, target, &mut replaced, &mut uploads).await?;
+        uploads.join_all().await?;
+        let done = Tally {
+            replaced,
+            bytes_written: uploads.bytes_written,
+            chunks_written: self.chunks_written,
+            chunks_reused: self.chunks_reused,
+        };
+        Ok((parts, done))
     }
+}
 
-    async fn join_upload(&mut self) -> Result<(), PutError> {
-        match self.uploads.join_next().await {
-            None => Ok(()),
-            Some(Ok(answer)) => answer,
-            // It panicked, or the runtime is going down: there is no answer.
-            Some(Err(error)) => {
-                let cause = Box::new(error);
-                Err(PutError::Store(ReadError::Unavailable { retry_after: None, cause }))
-            }
-        }
-    }
+/// What it took.
+pub(super) struct Tally {
+    pub(super) replaced: Replaced,
+    pub(super) bytes_written: u64,
+    pub(super) chunks_written: usize,
+    pub(super) chunks_reused: usize,
 }
 
 /// A copy that does not keep the entry in memory: the index being built would

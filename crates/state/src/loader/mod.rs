@@ -118,6 +118,21 @@ impl Loader {
         Ok(Opened { view, changes })
     }
 
+    /// Opens a snapshot by itself: the state at its version, without any tail.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]; [`StateError::Bad`] also when it is of another history or
+    /// version.
+    pub async fn open_snapshot(
+        &self,
+        snapshot: &SnapshotRef,
+        history_id: HistoryId,
+    ) -> Result<View, StateError> {
+        let base = self.fetch_snapshot(history_id, snapshot).await?;
+        Ok(View::of_snapshot(Arc::new(base)))
+    }
+
     /// Opens an older version of a head: its snapshot, and the part of its tail
     /// that leads to `version`. What comes after is not fetched.
     ///

@@ -41,9 +41,9 @@ pub struct Entry {
 
 /// The state at one version. It never changes; a clone is one counter.
 ///
-/// Held in memory: the snapshot's index and what the tail wrote. Chunks of the
-/// snapshot are fetched when a read needs them, into a cache that all views
-/// share. A view that is kept for long may find them swept, which is
+/// Held in memory: the top of the snapshot's index and what the tail wrote. Index
+/// pages and chunks of the snapshot are fetched when a read needs them, into a
+/// cache that all views share. A view that is kept for long may find them swept, which is
 /// [`StateError::Missing`].
 ///
 /// Every method is cancel safe: a dropped read has no effect.
@@ -122,33 +122,36 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`StateError`] when the chunk that may hold it cannot be read.
+    /// [`StateError`] when the chunk that may hold it, or the index page that names
+    /// the chunk, cannot be read.
     pub async fn get(&self, key: &Key) -> Result<Option<Entry>, StateError> {
-        match self.find(key) {
+        match self.written(key) {
             Find::Known(entry) => Ok(entry),
-            Find::In(chunk) => {
-                let chunk = self.0.base.fetch(chunk).await?;
-                Ok(chunk.find(key.as_ref()).cloned().map(Entry::from))
-            }
+            Find::Unknown => Ok(self.0.base.get(key).await?.map(Entry::from)),
         }
     }
 
     /// The entry at `key`, if that can be told from what is in memory: `None`
     /// when a chunk would have to be fetched.
     pub fn get_now(&self, key: &Key) -> Option<Option<Entry>> {
-        match self.find(key) {
+        let found = match self.written(key) {
+            Find::Unknown => self.0.base.find(key).map(Entry::from),
+            known @ Find::Known(_) => known,
+        };
+        match found {
             Find::Known(entry) => Some(entry),
-            Find::In(_) => None,
+            Find::Unknown => None,
         }
     }
 
-    fn find(&self, key: &Key) -> Find<'_, Entry> {
+    /// What the tail says about `key`.
+    fn written(&self, key: &Key) -> Find<Entry> {
         match self.0.overlay.fact(key.as_ref()) {
             Fact::Put(version, value) => {
                 Find::Known(Some(Entry { key: key.clone(), value: value.clone(), version }))
             }
             Fact::Gone(_) => Find::Known(None),
-            Fact::Unknown => self.0.base.find(key).map(Entry::from),
+            Fact::Unknown => Find::Unknown,
         }
     }
 
@@ -213,7 +216,8 @@ impl View {
     pub async fn warm(&self, bytes_max: u64) -> Result<usize, StateError> {
         let mut left = bytes_max;
         let mut fit = Vec::new();
-        for chunk in self.0.base.chunks() {
+        let mut chunks = self.0.base.chunks();
+        while let Some(chunk) = chunks.try_next().await? {
             let Some(rest) = left.checked_sub(u64::from(chunk.block_len)) else { break };
             left = rest;
             fit.push(chunk);

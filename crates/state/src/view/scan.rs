@@ -7,7 +7,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use futures::{FutureExt as _, StreamExt as _};
-use headwater_core::format::snapshot::ChunkRef;
 use headwater_core::operation::{Key, KeyRange};
 use headwater_core::version::StateVersion;
 
@@ -15,6 +14,7 @@ use super::{Entry, View};
 use crate::chunk::Chunk;
 use crate::error::StateError;
 use crate::overlay::Written;
+use crate::page::{ChunkAt, OpenPage, PagePlace};
 use crate::span::Span;
 
 /// Which entries a page is to hold.
@@ -65,11 +65,10 @@ impl View {
         }
         let is_ahead = |key: &Key, of: &Key| if scan.reverse { of < key } else { key < of };
         let mut written = ordered(self.overlay().range(rest), scan.reverse).peekable();
-        let mut chunks =
-            Ahead::new(self, ordered(self.base().chunks_in(rest).iter(), scan.reverse));
+        let mut chunks = Ahead::new(self, rest, scan.reverse);
         let mut page = Filling::new(scan);
 
-        while let Some(chunk) = chunks.peek(&page) {
+        while let Some(chunk) = chunks.peek(&page).await? {
             // What the tail has before the chunk may fill the page without it.
             let edge = if scan.reverse { &chunk.last } else { &chunk.first };
             while let Some((key, it)) = written.next_if(|(key, _)| is_ahead(key, edge)) {
@@ -186,19 +185,31 @@ impl Filling {
 /// Chunks of a scan, in its order, fetched a few at a time.
 struct Ahead<'a> {
     view: &'a View,
-    rest: Box<dyn Iterator<Item = &'a ChunkRef> + Send + 'a>,
-    started: VecDeque<&'a ChunkRef>,
+    span: Span<'a>,
+    is_reverse: bool,
+    places: Box<dyn Iterator<Item = PagePlace<'a>> + Send + 'a>,
+    /// What is left of the page that was opened last.
+    rest: Box<dyn Iterator<Item = ChunkAt> + Send + 'a>,
+    started: VecDeque<ChunkAt>,
     fetches: FuturesOrdered<BoxFuture<'a, Result<Arc<Chunk>, StateError>>>,
 }
 
 impl<'a> Ahead<'a> {
-    fn new(view: &'a View, rest: Box<dyn Iterator<Item = &'a ChunkRef> + Send + 'a>) -> Self {
-        Self { view, rest, started: VecDeque::new(), fetches: FuturesOrdered::new() }
+    fn new(view: &'a View, span: Span<'a>, is_reverse: bool) -> Self {
+        Self {
+            view,
+            span,
+            is_reverse,
+            places: ordered(view.base().places_in(span).into_iter(), is_reverse),
+            rest: Box::new(std::iter::empty()),
+            started: VecDeque::new(),
+            fetches: FuturesOrdered::new(),
+        }
     }
 
-    /// The next chunk. Starts no fetch: what is queued here begins with
+    /// The next chunk. Starts no fetch of one: what is queued here begins with
     /// [`Ahead::next`].
-    fn peek(&mut self, page: &Filling) -> Option<&'a ChunkRef> {
+    async fn peek(&mut self, page: &Filling) -> Result<Option<ChunkAt>, StateError> {
         let (mut entries, mut bytes) = (0, 0);
         for chunk in &self.started {
             entries += chunk.count as usize;
@@ -208,20 +219,47 @@ impl<'a> Ahead<'a> {
             || (self.started.len() < AHEAD_MAX && page.has_room_after(entries, bytes))
         {
             // A chunk that is hidden whole is not worth a fetch.
-            let overlay = self.view.overlay();
-            let is_seen =
-                |it: &&ChunkRef| !overlay.is_all_masked(it.first.as_ref(), it.last.as_ref());
-            let Some(chunk) = self.rest.by_ref().find(is_seen) else { break };
+            let view = self.view;
+            let is_seen = |it: &ChunkAt| !view.is_hidden(&it.first, &it.last);
+            let Some(chunk) = self.rest.by_ref().find(is_seen) else {
+                // The next page is waited for once there is nothing else to do.
+                if self.started.is_empty() && self.open_next_page().await? {
+                    continue;
+                }
+                break;
+            };
             entries += chunk.count as usize;
             bytes += chunk.block_len as usize;
+            let (base, fetched) = (view.base(), chunk.clone());
             self.started.push_back(chunk);
-            self.fetches.push_back(self.view.base().fetch(chunk).boxed());
+            self.fetches.push_back(async move { base.fetch(&fetched).await }.boxed());
         }
-        self.started.front().copied()
+        Ok(self.started.front().cloned())
+    }
+
+    /// Whether there was one.
+    async fn open_next_page(&mut self) -> Result<bool, StateError> {
+        let view = self.view;
+        let is_seen = |it: &PagePlace<'_>| {
+            it.bounds().is_some_and(|(first, last)| !view.is_hidden(first, last))
+        };
+        let Some(place) = self.places.by_ref().find(is_seen) else { return Ok(false) };
+        let page: OpenPage = view.base().page(place).await?;
+        let places = page.places_in(self.span);
+        let chunks = places.filter_map(move |at| page.chunk(at));
+        self.rest = ordered(chunks, self.is_reverse);
+        Ok(true)
     }
 
     async fn next(&mut self) -> Option<Result<Arc<Chunk>, StateError>> {
         self.started.pop_front();
         self.fetches.next().await
+    }
+}
+
+impl View {
+    /// Whether deletions of ranges hide every key from `first` to `last`.
+    fn is_hidden(&self, first: &Key, last: &Key) -> bool {
+        self.overlay().is_all_masked(first.as_ref(), last.as_ref())
     }
 }
