@@ -1,7 +1,8 @@
 //! Object storage as the protocol sees it.
 //!
-//! In here: one small trait, [`Store`]; adapters behind it (S3 through
-//! `object_store`, a local directory, memory), chosen by URL ([`open`](fn@open));
+//! In here: one small trait, [`Store`]; adapters behind it (S3, Google Cloud
+//! Storage and Azure through `object_store`, a local directory, memory), chosen
+//! by URL ([`open`](fn@open));
 //! decorators of one concern each ([`Layers`] puts them together); and the
 //! [contract suite](contract) that every adapter passes. Not in here: what the
 //! bytes mean.
@@ -19,12 +20,15 @@
 //!   the head is gone.
 //! - Nobody lists to find state.
 
+mod azure;
+mod bucket;
 mod call;
 mod clock;
 pub mod contract;
 mod entropy;
 mod error;
 mod faults;
+mod gcs;
 mod key;
 mod latency;
 mod layers;
@@ -43,11 +47,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use headwater_core::id::Tag;
 
+pub use self::azure::{Azure, AzureAccessKey, AzureContainer, AzureOptions};
+pub use self::bucket::options::BucketOptionsError;
+pub use self::bucket::{Bucket, NoBucket};
 pub use self::call::Call;
 pub use self::clock::Clock;
 pub use self::entropy::Entropy;
 pub use self::error::{Cause, NoAnswer, NoAnswerKind, PutError, ReadError};
 pub use self::faults::{Applied, Fault, Faults, Gate, Rule, RuleId};
+pub use self::gcs::{Gcs, GcsBucket, GcsOptions};
 pub use self::key::{KEY_LEN_BYTES_MAX, KEY_PART_LEN_BYTES_MAX, KeyError};
 pub use self::latency::Latency;
 pub use self::layers::{Layers, LayersConfig};
@@ -56,7 +64,7 @@ pub use self::memory::Memory;
 pub use self::meter::{Meter, Outcome, Readings};
 pub use self::open::{OpenError, open};
 pub use self::retry::{Retry, RetryConfig};
-pub use self::s3::{NoBucket, S3Bucket, S3Credentials, S3Options, S3OptionsError};
+pub use self::s3::{AskError, S3, S3Bucket, S3Credentials, S3Options, Said, Sse, TagForm};
 pub use self::seal::{KeyId, Keyring, KeyringError, Plain, SealError, Sealed};
 pub use self::timeout::{TimedOut, Timeout, TimeoutConfig};
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use url::Url;
 
-use crate::{LocalDir, LocalError, Memory, S3Bucket, S3Options, S3OptionsError, Store};
+use crate::{
+    AzureContainer, AzureOptions, BucketOptionsError, GcsBucket, GcsOptions, LocalDir, LocalError,
+    Memory, S3Bucket, S3Options, Store,
+};
 
 /// Why a URL does not open.
 #[derive(Debug, thiserror::Error)]
@@ -39,17 +42,19 @@ pub enum OpenError {
     Local(#[from] LocalError),
     /// The URL names no bucket, or its options do not fit together.
     #[error(transparent)]
-    S3(#[from] S3OptionsError),
+    Bucket(#[from] BucketOptionsError),
 }
 
-const SCHEMES: &str = "file, s3, memory";
+const SCHEMES: &str = "file, s3, gs, az, memory";
 
 /// Opens the store that `url` names. Nothing is read or written yet, so a
 /// store that cannot be reached opens as well.
 ///
 /// - `file:///absolute/path`: [`LocalDir`];
-/// - `s3://bucket/prefix?endpoint=...&region=...&allow_http=...&path_style=...`:
-///   [`S3Bucket`], with the rest and the credentials from the environment;
+/// - `s3://bucket/prefix?...`: [`S3Bucket`], with the options of [`S3Options`];
+/// - `gs://bucket/prefix?...`: [`GcsBucket`], with the options of [`GcsOptions`];
+/// - `az://container/prefix?account=...`: [`AzureContainer`], with the options of
+///   [`AzureOptions`];
 /// - `memory:`: a new [`Memory`], gone with the last handle.
 ///
 /// # Errors
@@ -60,6 +65,8 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
     match parsed.scheme() {
         "file" => Ok(Arc::new(LocalDir::open(local_path(&parsed)?)?)),
         "s3" => Ok(Arc::new(S3Bucket::open(&S3Options::parse(url)?)?)),
+        "gs" => Ok(Arc::new(GcsBucket::open(&GcsOptions::parse(url)?)?)),
+        "az" => Ok(Arc::new(AzureContainer::open(&AzureOptions::parse(url)?)?)),
         "memory" if matches!(&url[parsed.scheme().len()..], ":" | "://" | ":///") => {
             Ok(Arc::new(Memory::new()))
         }
@@ -89,11 +96,13 @@ mod tests {
         assert!(debug("file:///tmp/a%20b").contains("/tmp/a b"));
         assert!(debug("memory:").starts_with("Memory"));
         assert!(debug("s3://b/p?region=x").starts_with("S3Bucket"));
+        assert!(debug("gs://b/p").starts_with("GcsBucket"));
+        assert!(debug("az://c/p?account=a").starts_with("AzureContainer"));
     }
 
     #[test]
     fn what_does_not_open_is_told_what_would() {
-        assert!(message("gopher://x").contains("file, s3, memory"));
+        assert!(message("gopher://x").contains("file, s3, gs, az, memory"));
         assert!(message("/tmp/x").contains("/tmp/x"));
         assert!(message("file://host/x").contains("file://host/x"));
         assert!(message("file:///x?y=1").contains("?y=1"));

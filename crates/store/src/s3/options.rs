@@ -1,12 +1,15 @@
 //! Which bucket, and how to reach it.
 
-use std::fmt;
+use std::sync::Arc;
+use std::{env, fmt};
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::client::HttpConnector;
 use object_store::{ClientConfigKey, RetryConfig};
 
-use super::exchange::NotingConnector;
-use crate::key::{self, KeyError};
+use super::profile::Profile;
+use super::sse::{Sse, SseParts};
+use crate::bucket::options::{BucketOptionsError, BucketUrl, parse_bool, parse_one_of, root};
 
 /// A key pair, for tests and tools. Services take theirs from the environment.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,6 +28,17 @@ impl fmt::Debug for S3Credentials {
     }
 }
 
+/// The form in which a replacement names a tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TagForm {
+    /// With its quotes, as HTTP has it.
+    #[default]
+    Quoted,
+    /// Without them, for servers that compare the header's bytes with the bare
+    /// tag (Ceph 16).
+    Unquoted,
+}
+
 /// A prefix in a bucket. What is `None` comes from the environment (`AWS_REGION`,
 /// `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, ...), or is AWS's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,88 +55,80 @@ pub struct S3Options {
     pub allow_http: Option<bool>,
     /// Whether the bucket is named in the path and not in the host.
     pub path_style: Option<bool>,
+    /// Whether it is a directory bucket (S3 Express One Zone). `None`: if its
+    /// name ends with `--x-s3`.
+    pub directory: Option<bool>,
+    /// Whether large objects go in parts. `None` is yes.
+    pub multipart: Option<bool>,
+    /// Whether the requester pays.
+    pub request_payer: Option<bool>,
+    /// In which form a replacement names a tag.
+    pub tag_form: TagForm,
+    /// How the store encrypts. `None`: as the bucket is set.
+    pub sse: Option<Sse>,
+    /// Whether KMS is asked once for many objects of the bucket.
+    pub bucket_key: Option<bool>,
+    /// A section of the shared credentials and config files.
+    pub profile: Option<String>,
     /// Instead of the environment's credentials, or those of the machine.
     pub credentials: Option<S3Credentials>,
 }
 
-/// Why options do not name a bucket.
-#[derive(Debug, thiserror::Error)]
-pub enum S3OptionsError {
-    /// Not `s3://bucket/prefix?...`.
-    #[error("a store in S3 is `s3://bucket/prefix`: {url}")]
-    NotS3Url {
-        /// What was given.
-        url: String,
-    },
-    /// A name after `?` that means nothing.
-    #[error("unknown option `{name}`: there are endpoint, region, allow_http and path_style")]
-    UnknownOption {
-        /// The name.
-        name: String,
-    },
-    /// A value that is not `true` or `false`.
-    #[error("option `{name}` is `true` or `false`, not `{value}`")]
-    NotBool {
-        /// Which option.
-        name: String,
-        /// What was given.
-        value: String,
-    },
-    /// The prefix cannot be the beginning of a key.
-    #[error("not a prefix of keys: {prefix}")]
-    Prefix {
-        /// The prefix.
-        prefix: String,
-        /// What is wrong with it.
-        #[source]
-        source: KeyError,
-    },
-    /// The client refuses the settings: these, or the environment's.
-    #[error("the S3 client refuses its settings")]
-    Client(#[source] object_store::Error),
+const KNOWN: &str = "endpoint, region, allow_http, path_style, directory, multipart, \
+    request_payer, tag_form, sse, sse_kms_key_id, sse_customer_key_file, bucket_key and profile";
+
+/// A client, and where it sends to.
+pub(super) struct Built {
+    pub(super) client: AmazonS3,
+    pub(super) region: String,
+    pub(super) bucket_endpoint: String,
 }
 
 impl S3Options {
-    /// Reads `s3://bucket/prefix?endpoint=...&region=...&allow_http=true`.
-    /// The prefix is taken as it stands, without percent-decoding.
+    /// Reads `s3://bucket/prefix?endpoint=...&region=...`. The prefix is taken
+    /// as it stands, without percent-decoding.
     ///
     /// # Errors
     ///
-    /// [`S3OptionsError`] names the part that is wrong.
-    pub fn parse(url: &str) -> Result<Self, S3OptionsError> {
-        let not_s3 = || S3OptionsError::NotS3Url { url: url.into() };
-        let rest = url.strip_prefix("s3://").ok_or_else(not_s3)?;
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        if bucket.is_empty() {
-            return Err(not_s3());
-        }
-        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-        let mut options = Self { bucket: bucket.into(), prefix: prefix.into(), ..Self::default() };
-        options.root()?;
-        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            match &*name {
-                "endpoint" => options.endpoint = Some(value.into_owned()),
-                "region" => options.region = Some(value.into_owned()),
+    /// [`BucketOptionsError`] names the part that is wrong.
+    pub fn parse(url: &str) -> Result<Self, BucketOptionsError> {
+        let BucketUrl { bucket, prefix, options: named } = BucketUrl::parse("s3", url)?;
+        let mut options = Self { bucket, prefix, ..Self::default() };
+        let mut sse = SseParts::default();
+        for (name, value) in named {
+            match name.as_str() {
+                "endpoint" => options.endpoint = Some(value),
+                "region" => options.region = Some(value),
+                "profile" => options.profile = Some(value),
                 "allow_http" => options.allow_http = Some(parse_bool(&name, &value)?),
                 "path_style" => options.path_style = Some(parse_bool(&name, &value)?),
-                _ => return Err(S3OptionsError::UnknownOption { name: name.into_owned() }),
+                "directory" => options.directory = Some(parse_bool(&name, &value)?),
+                "multipart" => options.multipart = Some(parse_bool(&name, &value)?),
+                "request_payer" => options.request_payer = Some(parse_bool(&name, &value)?),
+                "bucket_key" => options.bucket_key = Some(parse_bool(&name, &value)?),
+                "tag_form" => options.tag_form = parse_tag_form(&name, &value)?,
+                "sse" => sse.kind = Some(value),
+                "sse_kms_key_id" => sse.kms_key_id = Some(value),
+                "sse_customer_key_file" => sse.customer_key_file = Some(value),
+                _ => return Err(BucketOptionsError::UnknownOption { name, known: KNOWN }),
             }
         }
+        options.sse = sse.read()?;
         Ok(options)
     }
 
     /// What all keys begin with: empty, or ends with `/`.
-    pub(super) fn root(&self) -> Result<String, S3OptionsError> {
-        if self.prefix.is_empty() {
-            return Ok(String::new());
-        }
-        key::check(&self.prefix, 0)
-            .map_err(|source| S3OptionsError::Prefix { prefix: self.prefix.clone(), source })?;
-        Ok(format!("{}/", self.prefix))
+    pub(super) fn root(&self) -> Result<String, BucketOptionsError> {
+        root(&self.prefix)
     }
 
-    pub(super) fn build(&self) -> Result<AmazonS3, S3OptionsError> {
+    /// Whether it is a directory bucket.
+    pub(super) fn is_directory(&self) -> bool {
+        // "The name must end with --x-s3" (AWS, "Directory bucket naming rules").
+        self.directory.unwrap_or_else(|| self.bucket.ends_with("--x-s3"))
+    }
+
+    pub(super) fn build(&self, http: impl HttpConnector) -> Result<Built, BucketOptionsError> {
         // No repeats below this line. object_store 0.14 repeats a conditional
         // PUT after a 5xx, 408, 409 or 429, and after a connection that closed
         // without an answer (src/client/retry.rs). If the first one had been
@@ -130,19 +136,29 @@ impl S3Options {
         // as somebody else's. It also makes "exists already" of 409, on which
         // nothing was written. crate::Retry repeats what may be repeated.
         let no_retries = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let mut builder = AmazonS3Builder::from_env()
+        let builder = AmazonS3Builder::from_env()
             .with_bucket_name(&self.bucket)
             .with_retry(no_retries)
-            .with_http_connector(NotingConnector::default())
+            .with_http_connector(http)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_s3_express(self.is_directory())
             // One DELETE for one object. The other form reports failures in the
             // body of a 200, without a status of their own.
             .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true")
             // crate::Timeout bounds calls by what they move. The client's own
             // 30 s would cut off large objects, 10 minutes never come first.
             .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "10 minutes");
+        let builder = self.with_encryption(self.with_credentials(self.with_place(builder))?)?;
+        let region = setting(&builder, AmazonS3ConfigKey::Region);
+        let region = region.unwrap_or_else(|| "us-east-1".into());
+        let bucket_endpoint = self.bucket_endpoint(&builder, &region);
+        let client = builder.build().map_err(BucketOptionsError::Client)?;
+        Ok(Built { client, region, bucket_endpoint })
+    }
+
+    fn with_place(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
         if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_endpoint(endpoint);
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
         }
         if let Some(region) = &self.region {
             builder = builder.with_region(region);
@@ -153,17 +169,81 @@ impl S3Options {
         if let Some(is_path_style) = self.path_style {
             builder = builder.with_virtual_hosted_style_request(!is_path_style);
         }
-        if let Some(credentials) = &self.credentials {
-            builder = builder
-                .with_access_key_id(&credentials.access_key_id)
-                .with_secret_access_key(&credentials.secret_access_key);
+        if let Some(pays) = self.request_payer {
+            builder = builder.with_request_payer(pays);
         }
-        builder.build().map_err(S3OptionsError::Client)
+        builder
+    }
+
+    /// Key pair or profile of the options, key pair of the environment, profile
+    /// of the environment; and what `object_store` looks for after that: web
+    /// identity, container, machine.
+    fn with_credentials(
+        &self,
+        builder: AmazonS3Builder,
+    ) -> Result<AmazonS3Builder, BucketOptionsError> {
+        if let Some(credentials) = &self.credentials {
+            return Ok(builder
+                .with_access_key_id(&credentials.access_key_id)
+                .with_secret_access_key(&credentials.secret_access_key));
+        }
+        let has_keys = setting(&builder, AmazonS3ConfigKey::AccessKeyId).is_some();
+        let name = match &self.profile {
+            Some(name) => Some(name.clone()),
+            None if has_keys => None,
+            None => env::var("AWS_PROFILE").ok().filter(|it| !it.is_empty()),
+        };
+        let Some(name) = name else { return Ok(builder) };
+        let profile = Profile::from_env(&name)?;
+        let region = setting(&builder, AmazonS3ConfigKey::Region);
+        let builder = match (region, profile.region()?) {
+            (None, Some(region)) => builder.with_region(region),
+            (Some(_), _) | (None, None) => builder,
+        };
+        Ok(builder.with_credentials(Arc::new(profile)))
+    }
+
+    fn with_encryption(
+        &self,
+        builder: AmazonS3Builder,
+    ) -> Result<AmazonS3Builder, BucketOptionsError> {
+        let builder = match self.bucket_key {
+            Some(is_on) => builder.with_bucket_key(is_on),
+            None => builder,
+        };
+        match &self.sse {
+            Some(sse) => sse.apply(builder),
+            None => Ok(builder),
+        }
+    }
+
+    /// Where the bucket is, as `object_store` 0.14.2 works it out for itself
+    /// (src/aws/builder.rs, `build`) and does not tell.
+    fn bucket_endpoint(&self, builder: &AmazonS3Builder, region: &str) -> String {
+        let bucket = &self.bucket;
+        let endpoint = setting(builder, AmazonS3ConfigKey::S3Endpoint)
+            .or_else(|| setting(builder, AmazonS3ConfigKey::Endpoint));
+        let in_host = setting(builder, AmazonS3ConfigKey::VirtualHostedStyleRequest)
+            .is_some_and(|it| it == "true");
+        match endpoint {
+            Some(endpoint) if in_host => endpoint,
+            Some(endpoint) => format!("{}/{bucket}", endpoint.trim_end_matches('/')),
+            None if in_host => format!("https://{bucket}.s3.{region}.amazonaws.com"),
+            None => format!("https://s3.{region}.amazonaws.com/{bucket}"),
+        }
     }
 }
 
-fn parse_bool(name: &str, value: &str) -> Result<bool, S3OptionsError> {
-    value.parse().map_err(|_| S3OptionsError::NotBool { name: name.into(), value: value.into() })
+fn setting(builder: &AmazonS3Builder, name: AmazonS3ConfigKey) -> Option<String> {
+    builder.get_config_value(&name).filter(|it| !it.is_empty())
+}
+
+fn parse_tag_form(name: &str, value: &str) -> Result<TagForm, BucketOptionsError> {
+    parse_one_of(name, value, "quoted, unquoted", |it| match it {
+        "quoted" => Some(TagForm::Quoted),
+        "unquoted" => Some(TagForm::Unquoted),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -172,7 +252,8 @@ mod tests {
 
     #[test]
     fn a_url_names_bucket_prefix_and_options() {
-        let url = "s3://b/a%20b/c/?endpoint=http://127.0.0.1:4577&region=eu-x&allow_http=true";
+        let url = "s3://b/a%20b/c/?endpoint=http://127.0.0.1:4577&region=eu-x&allow_http=true\
+            &tag_form=unquoted&multipart=false&profile=p";
 
         let options = S3Options::parse(url).unwrap();
 
@@ -182,6 +263,9 @@ mod tests {
             endpoint: Some("http://127.0.0.1:4577".into()),
             region: Some("eu-x".into()),
             allow_http: Some(true),
+            tag_form: TagForm::Unquoted,
+            multipart: Some(false),
+            profile: Some("p".into()),
             ..S3Options::default()
         };
         assert_eq!(options, expected);
@@ -190,12 +274,35 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_bucket_is_known_by_its_name() {
+        let is_directory = |url: &str| S3Options::parse(url).unwrap().is_directory();
+        assert!(is_directory("s3://b--usw2-az1--x-s3"));
+        assert!(!is_directory("s3://b"));
+        assert!(!is_directory("s3://b--usw2-az1--x-s3?directory=false"));
+    }
+
+    #[test]
     fn a_wrong_part_is_named() {
         let message = |url: &str| S3Options::parse(url).unwrap_err().to_string();
         assert!(message("s3:///p").contains("s3:///p"));
+        assert!(message("gs://b/p").contains("gs://b/p"));
         assert!(message("s3://b?secret=x").contains("`secret`"));
         assert!(message("s3://b?allow_http=yes").contains("`yes`"));
+        assert!(message("s3://b?tag_form=bare").contains("quoted, unquoted"));
         assert!(message("s3://b/../c").contains("../c"));
+    }
+
+    #[test]
+    fn a_bucket_is_asked_where_its_objects_are() {
+        let endpoint = |url: &str| {
+            let options = S3Options::parse(url).unwrap();
+            options.build(crate::bucket::NotingConnector::default()).unwrap().bucket_endpoint
+        };
+        assert_eq!(endpoint("s3://b?region=eu-x"), "https://s3.eu-x.amazonaws.com/b");
+        let in_host = "https://b.s3.eu-x.amazonaws.com";
+        assert_eq!(endpoint("s3://b?region=eu-x&path_style=false"), in_host);
+        assert_eq!(endpoint("s3://b?endpoint=https://h/"), "https://h/b");
+        assert_eq!(endpoint("s3://b?endpoint=https://b.h&path_style=false"), "https://b.h");
     }
 
     #[test]
