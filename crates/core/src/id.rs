@@ -10,8 +10,8 @@ use crate::keys;
 
 /// Names a history, and is its key prefix below the root of the store.
 ///
-/// Parts separated by `/`; each part is one or more of `[A-Za-z0-9._-]`, is
-/// neither `.` nor `..`, and is not a word that the object layout uses.
+/// Parts separated by `/`; each part is one or more of `[A-Za-z0-9._-]`, does
+/// not end with `.`, and is not a word that the object layout uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HistoryName(String);
 
@@ -36,8 +36,9 @@ pub enum HistoryNameError {
     /// A part between two `/` is empty, or the name begins or ends with `/`.
     #[error("a history name has an empty part: check for a leading, trailing or doubled `/`")]
     EmptyPart,
-    /// A part is `.` or `..`.
-    #[error("a history name has the part `{part}`, which would leave its prefix")]
+    /// A part ends with a dot: `.` and `..` would leave the prefix, and some
+    /// stores drop the dot of any other.
+    #[error("a history name has the part `{part}`, which ends with a dot")]
     DotPart {
         /// The part.
         part: String,
@@ -94,7 +95,9 @@ impl HistoryName {
                 part if Self::PART_LEN_BYTES_MAX < part.len() => {
                     return Err(HistoryNameError::PartTooLong { len_bytes: part.len() });
                 }
-                "." | ".." => return Err(HistoryNameError::DotPart { part: part.into() }),
+                part if part.ends_with('.') => {
+                    return Err(HistoryNameError::DotPart { part: part.into() });
+                }
                 // Names nest ("a" and "a/b" are two histories), so a part that
                 // is also a folder or file of the layout would let one history
                 // write into another.

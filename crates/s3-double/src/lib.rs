@@ -3,7 +3,7 @@
 //! conduct of servers that are less careful.
 //!
 //! In here: the protocol over a socket, so that a real client is under test.
-//! Not in here: durability, more than one bucket, multipart uploads, versions.
+//! Not in here: durability, more than one bucket, versions.
 //!
 //! ```text
 //! client -> socket -> faults and log -> s3s -> objects under one lock
@@ -33,6 +33,7 @@ mod objects;
 mod op;
 mod server;
 mod stored;
+mod uploads;
 
 pub use self::conduct::{
     Compared, Conditions, Conduct, LifecycleRule, Refusal, Tags, UnknownConduct, Versioning,

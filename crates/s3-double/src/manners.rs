@@ -18,7 +18,8 @@ const NO_TAG: HeaderValue = HeaderValue::from_static("\"no tag is like this\"");
 /// Refuses a request, or makes it one that the bucket takes as the conduct has
 /// it.
 pub(crate) fn before(conduct: &Conduct, op: Op, request: &mut Request<Bytes>) -> Option<S3Error> {
-    if conduct.denied.contains(&op) {
+    let is_put_denied = op == Op::Upload && conduct.denied.contains(&Op::Put);
+    if is_put_denied || conduct.denied.contains(&op) {
         return Some(s3_error!(AccessDenied, "the policy of this test does not allow {op:?}"));
     }
     if op == Op::Put

@@ -3,13 +3,16 @@
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use s3s::dto::{
-    BucketVersioningStatus, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
-    DeleteObjectsOutput, DeletedObject, ExpirationStatus, GetBucketLifecycleConfigurationInput,
-    GetBucketLifecycleConfigurationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
-    GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput,
-    HeadObjectOutput, LifecycleExpiration, LifecycleRule, LifecycleRuleFilter, ListObjectsV2Input,
-    ListObjectsV2Output, NoncurrentVersionExpiration, PutObjectInput, PutObjectOutput,
-    StreamingBlob,
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, BucketVersioningStatus,
+    CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CreateMultipartUploadInput,
+    CreateMultipartUploadOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
+    DeleteObjectsOutput, DeletedObject, ETag, ExpirationStatus,
+    GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput,
+    GetBucketVersioningInput, GetBucketVersioningOutput, GetObjectInput, GetObjectOutput,
+    HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput, LifecycleExpiration,
+    LifecycleRule, LifecycleRuleFilter, ListObjectsV2Input, ListObjectsV2Output,
+    NoncurrentVersionExpiration, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput,
+    UploadPartOutput,
 };
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
@@ -19,6 +22,16 @@ use crate::{BUCKET, listing};
 
 fn check_bucket(name: &str) -> S3Result<()> {
     if name == BUCKET { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
+}
+
+async fn whole(body: Option<StreamingBlob>) -> S3Result<Bytes> {
+    let mut bytes = BytesMut::new();
+    if let Some(mut body) = body {
+        while let Some(part) = body.next().await {
+            bytes.extend_from_slice(&part.map_err(|_| s3_error!(IncompleteBody))?);
+        }
+    }
+    Ok(bytes.freeze())
 }
 
 fn length(bytes: &Bytes) -> Option<i64> {
@@ -33,15 +46,9 @@ impl S3 for Objects {
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let mut input = request.input;
         check_bucket(&input.bucket)?;
-        let mut bytes = BytesMut::new();
-        if let Some(mut body) = input.body.take() {
-            while let Some(part) = body.next().await {
-                let part = part.map_err(|_| s3_error!(IncompleteBody))?;
-                bytes.extend_from_slice(&part);
-            }
-        }
+        let bytes = whole(input.body.take()).await?;
         let condition = Condition { if_match: input.if_match, if_none_match: input.if_none_match };
-        let e_tag = self.write(&input.key, &condition, bytes.freeze()).await?;
+        let e_tag = self.write(&input.key, &condition, bytes).await?;
         Ok(S3Response::new(PutObjectOutput { e_tag: Some(e_tag), ..PutObjectOutput::default() }))
     }
 
@@ -126,6 +133,67 @@ impl S3 for Objects {
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         check_bucket(&request.input.bucket)?;
         Ok(S3Response::new(listing::list(self.stored().listed(), &request.input)))
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let input = request.input;
+        check_bucket(&input.bucket)?;
+        let upload_id = self.stored().uploads.begin(&input.key);
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(upload_id),
+            ..CreateMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        let mut input = request.input;
+        check_bucket(&input.bucket)?;
+        let bytes = whole(input.body.take()).await?;
+        let mut stored = self.stored();
+        let e_tag = stored.uploads.add(&input.upload_id, &input.key, input.part_number, bytes)?;
+        Ok(S3Response::new(UploadPartOutput { e_tag: Some(e_tag), ..UploadPartOutput::default() }))
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = request.input;
+        check_bucket(&input.bucket)?;
+        let parts = input.multipart_upload.and_then(|it| it.parts).unwrap_or_default();
+        let named = parts.into_iter().map(|it| {
+            let number = it.part_number.unwrap_or_default();
+            (number, it.e_tag.map(ETag::into_value).unwrap_or_default())
+        });
+        let named: Vec<_> = named.collect();
+        let (bytes, e_tag) =
+            self.stored().uploads.assemble(&input.upload_id, &input.key, &named)?;
+        let condition = Condition { if_match: input.if_match, if_none_match: input.if_none_match };
+        let e_tag = self.write_as(&input.key, &condition, bytes, Some(e_tag)).await?;
+        self.stored().uploads.end(&input.upload_id)?;
+        Ok(S3Response::new(CompleteMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            e_tag: Some(e_tag),
+            key: Some(input.key),
+            ..CompleteMultipartUploadOutput::default()
+        }))
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        check_bucket(&request.input.bucket)?;
+        self.stored().uploads.end(&request.input.upload_id)?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
 
     async fn get_bucket_versioning(

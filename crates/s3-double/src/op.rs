@@ -7,6 +7,8 @@ use http::{Method, Uri};
 pub enum Op {
     /// `PutObject`.
     Put,
+    /// Any step of a multipart upload. Who may not put may not do these.
+    Upload,
     /// `GetObject`.
     Get,
     /// `HeadObject`, `HeadBucket`.
@@ -36,12 +38,16 @@ impl Request {
         // Of any bucket: those that do not exist are asked too.
         let path = uri.path().trim_start_matches('/');
         let key = path.split_once('/').map_or("", |(_, key)| key);
+        let query = uri.query().unwrap_or_default();
         let op = match (method.as_str(), key.is_empty()) {
+            ("PUT" | "POST" | "DELETE", false) if has_name(query, &["uploadId", "uploads"]) => {
+                Op::Upload
+            }
             ("PUT", false) => Op::Put,
             ("GET", false) => Op::Get,
             ("HEAD", _) => Op::Head,
             ("DELETE", false) => Op::Delete,
-            ("GET", true) if is_settings(uri.query().unwrap_or_default()) => Op::Settings,
+            ("GET", true) if has_name(query, &["versioning", "lifecycle"]) => Op::Settings,
             ("GET", true) => Op::List,
             _ => Op::Other,
         };
@@ -54,9 +60,9 @@ impl Request {
     }
 }
 
-/// Whether a query asks for what the bucket is set to.
-fn is_settings(query: &str) -> bool {
-    query.split('&').any(|it| matches!(it.split('=').next(), Some("versioning" | "lifecycle")))
+/// Whether a query has one of these names.
+fn has_name(query: &str, names: &[&str]) -> bool {
+    query.split('&').any(|it| it.split('=').next().is_some_and(|it| names.contains(&it)))
 }
 
 /// Requests that came, in their order.

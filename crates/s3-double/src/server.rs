@@ -173,6 +173,11 @@ impl S3Double {
         self.objects.keys()
     }
 
+    /// Multipart uploads that were begun and neither completed nor aborted.
+    pub fn n_open_uploads(&self) -> usize {
+        self.objects.stored().uploads.n_open()
+    }
+
     /// Ends all connections and takes no new ones. The objects stay. A request
     /// that is being applied is applied.
     pub async fn stop(&mut self) {

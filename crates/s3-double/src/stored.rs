@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::conduct::{Conditions, Conduct, Tags};
 use crate::op::Op;
+use crate::uploads::Uploads;
 
 /// The objects of the bucket, and its conduct. Clones share both.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,7 @@ pub(crate) struct Stored {
     n_writes: u64,
     /// What listings know of, and what they will get to know, oldest first.
     listed: BTreeMap<String, Listed>,
+    pub(crate) uploads: Uploads,
     unlisted: VecDeque<(Instant, String, Option<Listed>)>,
 }
 
@@ -81,16 +83,27 @@ impl Objects {
         condition: &Condition,
         bytes: Bytes,
     ) -> S3Result<ETag> {
+        self.write_as(key, condition, bytes, None).await
+    }
+
+    /// As [`Objects::write`], with a tag of its own where one is given.
+    pub(crate) async fn write_as(
+        &self,
+        key: &str,
+        condition: &Condition,
+        bytes: Bytes,
+        e_tag: Option<ETag>,
+    ) -> S3Result<ETag> {
         let gap = {
             let mut stored = self.stored();
             stored.check(key, condition)?;
             match stored.conduct.conditions.gap(condition.if_none_match.is_some()) {
-                None => return Ok(stored.insert(key, bytes)),
+                None => return Ok(stored.insert(key, bytes, e_tag)),
                 Some(gap) => gap,
             }
         };
         sleep(gap).await;
-        Ok(self.stored().insert(key, bytes))
+        Ok(self.stored().insert(key, bytes, e_tag))
     }
 
     pub(crate) fn find(
@@ -139,11 +152,12 @@ impl Stored {
         }
     }
 
-    fn insert(&mut self, key: &str, bytes: Bytes) -> ETag {
+    fn insert(&mut self, key: &str, bytes: Bytes, given: Option<ETag>) -> ETag {
         self.n_writes += 1;
+        let hash = || given.map_or_else(|| md5_of(&bytes), ETag::into_value);
         let e_tag = match self.conduct.tags {
-            Tags::ContentHash => ETag::Strong(md5_of(&bytes)),
-            Tags::Weak => ETag::Weak(md5_of(&bytes)),
+            Tags::ContentHash => ETag::Strong(hash()),
+            Tags::Weak => ETag::Weak(hash()),
             Tags::Unique => ETag::Strong(format!("{:032x}", self.n_writes)),
         };
         // Times of their own, one second for each write: no clock is needed.
@@ -192,7 +206,7 @@ fn too_soon(status: u16) -> S3Error {
     error
 }
 
-fn md5_of(bytes: &[u8]) -> String {
+pub(crate) fn md5_of(bytes: &[u8]) -> String {
     use std::fmt::Write;
 
     let mut hex = String::with_capacity(32);

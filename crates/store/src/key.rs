@@ -7,8 +7,14 @@ pub const KEY_LEN_BYTES_MAX: usize = 1024;
 /// Longest part between two `/`, in bytes: the limit of most file systems.
 pub const KEY_PART_LEN_BYTES_MAX: usize = 255;
 
+/// Most parts between `/`: the limit of Azure for names of blobs.
+pub const KEY_PARTS_MAX: usize = 254;
+
 /// The first part that a local directory keeps for its own files.
 pub(crate) const OWN_FOLDER: &str = ".headwater";
+
+/// The folder that Google Cloud Storage keeps for proofs of domains.
+const ACME_FOLDER: &str = ".well-known/acme-challenge/";
 
 /// Why a key is not taken. No adapter sends such a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,21 +22,36 @@ pub enum KeyError {
     /// The key is empty, or begins or ends with `/`, or has `//` in it.
     #[error("a key has an empty part: check for a leading, trailing or doubled `/`")]
     EmptyPart,
-    /// A part is `.` or `..`.
-    #[error("a key has the part `{part}`, which would leave its folder")]
+    /// A part ends with a dot: `.` and `..` would leave their folder, and Azure
+    /// drops the dot of any other.
+    #[error("a key has the part `{part}`, which ends with a dot")]
     DotPart {
         /// The part.
         part: String,
     },
-    /// A control character, NUL included. A listing in XML cannot carry it.
+    /// A control character, NUL included, or U+FFFE or U+FFFF. A listing in XML
+    /// cannot carry it.
     #[error("a key holds a control character at byte {at_byte}")]
     ControlCharacter {
         /// Byte offset of the first such character.
         at_byte: usize,
     },
-    /// The first part is the folder that a local directory keeps for itself.
-    #[error("a key begins with `{OWN_FOLDER}`, which is reserved")]
+    /// A backslash. Azure makes a `/` of it.
+    #[error("a key holds a backslash at byte {at_byte}")]
+    Backslash {
+        /// Byte offset of the first one.
+        at_byte: usize,
+    },
+    /// The key begins with a folder that a local directory, or Google Cloud
+    /// Storage, keeps for itself.
+    #[error("a key begins with `{OWN_FOLDER}` or `{ACME_FOLDER}`, which are reserved")]
     Reserved,
+    /// The key has too many parts.
+    #[error("a key has {n_parts} parts, the limit is {KEY_PARTS_MAX}")]
+    TooManyParts {
+        /// How many it has, those of the root included where it is known.
+        n_parts: usize,
+    },
     /// The key, or a part of it, is too long.
     #[error("a key or a part of it is {len_bytes} bytes, the limit is {max}")]
     TooLong {
@@ -51,13 +72,19 @@ pub(crate) fn check(key: &str, root_len_bytes: usize) -> Result<(), KeyError> {
     if KEY_LEN_BYTES_MAX < len_bytes {
         return Err(KeyError::TooLong { len_bytes, max: KEY_LEN_BYTES_MAX });
     }
-    if let Some(at_byte) = key.find(|it: char| it.is_control()) {
+    let is_no_xml = |it: char| it.is_control() || matches!(it, '\u{fffe}' | '\u{ffff}');
+    if let Some(at_byte) = key.find(is_no_xml) {
         return Err(KeyError::ControlCharacter { at_byte });
+    }
+    if let Some(at_byte) = key.find('\\') {
+        return Err(KeyError::Backslash { at_byte });
     }
     for part in key.split('/') {
         match part {
             "" => return Err(KeyError::EmptyPart),
-            "." | ".." => return Err(KeyError::DotPart { part: part.into() }),
+            part if part.ends_with('.') => {
+                return Err(KeyError::DotPart { part: part.into() });
+            }
             _ if KEY_PART_LEN_BYTES_MAX < part.len() => {
                 let len_bytes = part.len();
                 return Err(KeyError::TooLong { len_bytes, max: KEY_PART_LEN_BYTES_MAX });
@@ -65,7 +92,11 @@ pub(crate) fn check(key: &str, root_len_bytes: usize) -> Result<(), KeyError> {
             _ => (),
         }
     }
-    if key.split('/').next() == Some(OWN_FOLDER) {
+    let n_parts = key.split('/').count();
+    if KEY_PARTS_MAX < n_parts {
+        return Err(KeyError::TooManyParts { n_parts });
+    }
+    if key.split('/').next() == Some(OWN_FOLDER) || key.starts_with(ACME_FOLDER) {
         return Err(KeyError::Reserved);
     }
     Ok(())
@@ -92,8 +123,9 @@ mod tests {
 
     #[test]
     fn odd_keys_are_taken_and_bad_keys_are_refused_by_rule() {
+        let longest = format!("{}{}", "kkkk/".repeat(204), "kkkk");
         for key in
-            ["a", "a b/%2F+", "ключ/🔑", ".a", "a..b", "~", "a\\b", &"k/".repeat(511)[..1021]]
+            ["a", "a b/%2F+", "ключ/🔑", ".a", "a..b", "~", &"k/".repeat(254)[..507], &longest]
         {
             assert_eq!(check(key, 0), Ok(()), "{key:?}");
         }
@@ -106,6 +138,12 @@ mod tests {
             ("..", dot("..")),
             ("a/../b", dot("..")),
             ("a/./b", dot(".")),
+            ("...", dot("...")),
+            ("a./b", dot("a.")),
+            ("a\\b", KeyError::Backslash { at_byte: 1 }),
+            ("a\u{ffff}", KeyError::ControlCharacter { at_byte: 1 }),
+            (".well-known/acme-challenge/x", KeyError::Reserved),
+            (&"k/".repeat(255)[..509], KeyError::TooManyParts { n_parts: 255 }),
             ("a\0b", KeyError::ControlCharacter { at_byte: 1 }),
             ("a/\u{7f}", KeyError::ControlCharacter { at_byte: 2 }),
             (".headwater/x", KeyError::Reserved),

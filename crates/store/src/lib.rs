@@ -56,7 +56,7 @@ pub use self::entropy::Entropy;
 pub use self::error::{Cause, NoAnswer, NoAnswerKind, PutError, ReadError};
 pub use self::faults::{Applied, Fault, Faults, Gate, Rule, RuleId};
 pub use self::gcs::{Gcs, GcsBucket, GcsOptions};
-pub use self::key::{KEY_LEN_BYTES_MAX, KEY_PART_LEN_BYTES_MAX, KeyError};
+pub use self::key::{KEY_LEN_BYTES_MAX, KEY_PART_LEN_BYTES_MAX, KEY_PARTS_MAX, KeyError};
 pub use self::latency::Latency;
 pub use self::layers::{Layers, LayersConfig};
 pub use self::local::{LocalDir, LocalError};

@@ -357,3 +357,42 @@ async fn a_long_listing_takes_as_many_requests_as_it_has_pages() {
     assert!(listed.is_sorted_by_key(|it| it.key.clone()) && folder.folders.is_sorted());
     assert_eq!(double.requests().count(Op::List), 4);
 }
+
+/// Goes in three parts.
+fn large() -> Bytes {
+    Bytes::from(vec![7; (33 << 20) + 1])
+}
+
+#[tokio::test]
+async fn a_large_object_is_created_by_its_last_step_and_leaves_nothing_when_it_is_not() {
+    let (double, store, _) = bucket().await;
+    store.put("small", Bytes::from_static(b"first")).await.unwrap();
+    let taken = store.put("small", large()).await;
+    assert!(matches!(taken, Err(PutError::Occupied { .. })), "{taken:?}");
+    assert_eq!((double.object("small").unwrap(), double.n_open_uploads()), ("first".into(), 0));
+
+    // Each step fails once: the start, a part, the completion.
+    for (skip, fault) in [
+        (0, Fault::status_before(503)),
+        (2, Fault::status_before(500)),
+        (4, Fault::status_before(409)),
+        (4, Fault::close_before()),
+    ] {
+        double.faults().add(Rule::new(fault.clone()).on(Op::Upload).skip(skip).times(1));
+        let answer = store.put("large", large()).await;
+        let is_tried_again = matches!(answer, Err(PutError::Store(ReadError::Unavailable { .. })));
+        assert!(is_tried_again, "{fault:?}: {answer:?}");
+        double.faults().clear();
+        assert_eq!((double.object("large"), double.n_open_uploads()), (None, 0), "{fault:?}");
+    }
+    double.faults().add(Rule::new(Fault::status_before(403)).on(Op::Upload).skip(1).times(1));
+    let denied = store.put("large", large()).await;
+    assert!(matches!(denied, Err(PutError::Store(ReadError::Denied { .. }))), "{denied:?}");
+
+    // Completed, and the answer lost: the next attempt finds it.
+    double.faults().add(Rule::new(Fault::close_after()).on(Op::Upload).skip(4).times(1));
+    store.put("large", large()).await.unwrap_err();
+    assert_eq!(double.object("large").unwrap(), large());
+    store.put("large", large()).await.unwrap();
+    assert_eq!(double.n_open_uploads(), 0);
+}

@@ -9,7 +9,7 @@ fn names_that_are_right() {
     let long = "x".repeat(HistoryName::PART_LEN_BYTES_MAX);
     let longest = ["x".repeat(100), "y".repeat(155)].join("/");
     assert_eq!(longest.len(), HistoryName::LEN_BYTES_MAX);
-    for text in ["a", "datasets/events", "A-b_c.d/0", "...", "a/.b", "changes.old", &long, &longest]
+    for text in ["a", "datasets/events", "A-b_c.d/0", "..a", "a/.b", "changes.old", &long, &longest]
     {
         assert_eq!(HistoryName::parse(text).map(|it| it.to_string()), Ok(text.to_string()));
     }
@@ -42,6 +42,8 @@ fn each_rule_of_a_name_is_checked() {
         ("/", EmptyPart),
         (".", DotPart { part: part(".") }),
         ("a/../b", DotPart { part: part("..") }),
+        ("...", DotPart { part: part("...") }),
+        ("a./b", DotPart { part: part("a.") }),
         ("a b", BadCharacter { at_byte: 1 }),
         ("ä", BadCharacter { at_byte: 0 }),
         ("a\\b", BadCharacter { at_byte: 1 }),

@@ -117,6 +117,12 @@ impl Dialect for Azure {
         code == "ContainerNotFound"
     }
 
+    // object_store 0.14.2 takes only names that are longer than the prefix
+    // (src/azure/client.rs, `to_list_result`).
+    fn hides_exact_key(&self) -> bool {
+        true
+    }
+
     // object_store 0.14.2 deletes by a batch (src/azure/client.rs,
     // `bulk_delete_request`): its answer is 202, and the status that counts is
     // inside, where it is turned into an error without one. So a refusal could

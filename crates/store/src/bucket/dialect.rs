@@ -86,6 +86,11 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         ListOrder::ByKey
     }
 
+    /// Whether the client leaves out of a listing the key that the prefix is.
+    fn hides_exact_key(&self) -> bool {
+        false
+    }
+
     /// What uploads large objects in parts; `None` where all go by one request.
     fn parts(&self) -> Option<&dyn MultipartStore> {
         None

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
+use object_store::{GetOptions, ObjectStore as _};
 
 use super::exchange::Exchange;
 use super::{Bucket, Dialect};
@@ -41,6 +42,14 @@ impl<D: Dialect> Bucket<D> {
         limit: usize,
     ) -> Result<Vec<Listed>, ReadError> {
         let mut found = Vec::new();
+        let may_be_key = !prefix.is_empty() && !prefix.ends_with('/');
+        if self.dialect.hides_exact_key()
+            && may_be_key
+            && 0 < limit
+            && start_after.is_none_or(|after| after < prefix)
+        {
+            found.extend(self.examine(prefix).await?);
+        }
         let mut page_token: Option<String> = None;
         while found.len() < limit {
             let options = PaginatedListOptions {
@@ -62,6 +71,21 @@ impl<D: Dialect> Bucket<D> {
         }
         found.truncate(limit);
         Ok(found)
+    }
+
+    /// The object that has this key, without its bytes.
+    async fn examine(&self, key: &str) -> Result<Option<Listed>, ReadError> {
+        let path = self.read_path(key)?;
+        let exchange = Exchange::default();
+        let extensions = exchange.extensions();
+        let options = GetOptions { head: true, extensions, ..GetOptions::default() };
+        match self.dialect.client().get_opts(&path, options).await {
+            Ok(got) => Ok(Some(Listed { key: key.into(), size_bytes: got.meta.size })),
+            Err(error) => match self.read_error(key, &exchange, error) {
+                ReadError::Missing { .. } => Ok(None),
+                error @ (ReadError::Unavailable { .. } | ReadError::Denied { .. }) => Err(error),
+            },
+        }
     }
 
     /// Lists in the order of keys what a store gives by whole folders, in no

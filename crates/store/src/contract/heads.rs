@@ -4,7 +4,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 
 use super::{Broken, Notes, Place, broken, done, ensure, gone, mismatch, read, replaced};
-use crate::HeadRead;
+use crate::{HeadRead, HeadWrite};
 
 pub(super) async fn create(place: &Place) -> Result<(), Broken> {
     let rule = "a head is created where there is none, and not where there is one";
@@ -80,14 +80,59 @@ pub(super) async fn delete_and_recreate(place: &Place) -> Result<Notes, Broken> 
     ensure(rule, seen == HeadRead::Missing, seen)?;
     let answer = place.other.replace_head(&key, &first, Bytes::from_static(b"2")).await;
     let tells_gone = gone(rule, answer)?;
-    let again = replaced(rule, place.other.create_head(&key, bytes).await)?;
-    match done(rule, place.one.read_head(&key, Some(&first)).await)? {
-        HeadRead::Unchanged if again == first => Ok(Notes { tags_recur: true, tells_gone }),
-        HeadRead::Found { tag, .. } if tag == again && again != first => {
-            Ok(Notes { tags_recur: false, tells_gone })
+    let again = replaced(rule, place.other.create_head(&key, bytes.clone()).await)?;
+    let tags_recur = again == first;
+    let reads_recur = match done(rule, place.one.read_head(&key, Some(&first)).await)? {
+        HeadRead::Unchanged => true,
+        HeadRead::Found { tag, bytes: found } if tag == again && found == bytes => {
+            ensure("a tag that recurs is known again", !tags_recur, &tag)?;
+            false
         }
+        seen @ (HeadRead::Found { .. } | HeadRead::Missing) => {
+            return Err(broken("a tag is either that of the first head or another one", seen));
+        }
+    };
+    let two = Bytes::from_static(b"2");
+    let answer = place.one.replace_head(&key, &first, two.clone()).await;
+    if tags_recur {
+        replaced("a tag that recurs is compared as equal", answer)?;
+    } else {
+        old_tag(place, &key, &first, &again, &answer).await?;
+    }
+    Ok(Notes { tags_recur, reads_recur, tells_gone })
+}
+
+/// An old tag replaces nothing, and whoever holds it gets the new one from the
+/// next read, even where a read had told that the bytes are the same.
+async fn old_tag(
+    place: &Place,
+    key: &str,
+    old: &Tag,
+    now: &Tag,
+    answer: &HeadWrite,
+) -> Result<(), Broken> {
+    let rule = "the tag of a deleted head does not become valid again";
+    mismatch(rule, answer)?;
+    match done(rule, place.one.read_head(key, Some(old)).await)? {
+        HeadRead::Found { tag, .. } if tag == *now => (),
         seen @ (HeadRead::Found { .. } | HeadRead::Unchanged | HeadRead::Missing) => {
-            Err(broken("a tag is either that of the first head or another one", seen))
+            return Err(broken("after a mismatch a read gives the head", seen));
         }
     }
+    replaced(rule, place.one.replace_head(key, now, Bytes::from_static(b"2")).await).map(drop)
+}
+
+/// A head has bytes that no other head had (PROTOCOL 3), so on every store the
+/// tag from before a deletion is stale for ever.
+pub(super) async fn recreate_with_other_bytes(place: &Place) -> Result<(), Broken> {
+    let rule = "the tag of a deleted head is not that of a head with other bytes";
+    let key = place.key("recreate-other/head.json");
+    let first = replaced(rule, place.one.create_head(&key, Bytes::from_static(b"1")).await)?;
+    done(rule, place.other.delete(&key).await)?;
+    let two = Bytes::from_static(b"2");
+    let second = replaced(rule, place.other.create_head(&key, two.clone()).await)?;
+    ensure(rule, first != second, &first)?;
+    let seen = done(rule, place.one.read_head(&key, Some(&first)).await)?;
+    ensure(rule, seen == HeadRead::Found { bytes: two, tag: second }, seen)?;
+    mismatch(rule, &place.one.replace_head(&key, &first, Bytes::from_static(b"3")).await)
 }

@@ -1,7 +1,9 @@
 //! What every adapter does, as a suite that runs against any store.
 //!
 //! In here: the properties that the protocol rests on, each as one rule, with a
-//! name. Not in here: speed, and what a store does when it fails.
+//! name. Not in here: speed; what a store does when it fails; reads of a part of
+//! an object, since a reader uses no byte before it verified the hash of the
+//! whole (PROTOCOL 2).
 //!
 //! Run against two handles on one place, so that what one of them wrote is read
 //! by the other.
@@ -18,6 +20,7 @@
 //! ```
 
 mod heads;
+mod keys;
 mod objects;
 mod race;
 
@@ -45,6 +48,10 @@ pub struct Notes {
     /// Equal bytes get equal tags, also after a deletion. Heads are safe: no two
     /// of them have equal bytes (PROTOCOL 3).
     pub tags_recur: bool,
+    /// A conditional read with the tag from before a deletion says "unchanged"
+    /// of equal bytes. The bytes are, so readers are right; a replacement with
+    /// that tag fails all the same, unless `tags_recur`.
+    pub reads_recur: bool,
     /// A replacement where there is no head is answered as such (404) and not
     /// as a failed condition. Either proves that nothing was replaced.
     pub tells_gone: bool,
@@ -59,13 +66,25 @@ pub struct Place {
     entropy: Entropy,
     n_writers: usize,
     n_rounds: usize,
+    large_len_bytes: usize,
 }
+
+/// Bytes of the large object: more than what adapters send by one request.
+const LARGE_LEN_BYTES: usize = 64 << 20;
 
 impl Place {
     /// A place below `prefix`, which no other run may use at the same time, and
     /// which has no objects yet.
     pub fn new(one: Arc<dyn Store>, other: Arc<dyn Store>, prefix: &str, entropy: Entropy) -> Self {
-        Self { one, other, prefix: prefix.into(), entropy, n_writers: 32, n_rounds: 5 }
+        Self {
+            one,
+            other,
+            prefix: prefix.into(),
+            entropy,
+            n_writers: 32,
+            n_rounds: 5,
+            large_len_bytes: LARGE_LEN_BYTES,
+        }
     }
 
     /// How many writers race for a head, and how often each of them wins.
@@ -73,6 +92,13 @@ impl Place {
     pub fn with_race(mut self, n_writers: usize, n_rounds: usize) -> Self {
         self.n_writers = n_writers;
         self.n_rounds = n_rounds;
+        self
+    }
+
+    /// How large the large object is; 64 MiB, if nothing is said.
+    #[must_use]
+    pub fn with_large(mut self, len_bytes: usize) -> Self {
+        self.large_len_bytes = len_bytes;
         self
     }
 
@@ -93,17 +119,20 @@ pub async fn check_all(place: &Place) -> Result<Notes, Broken> {
     heads::conditional_read(place).await?;
     let recreated = heads::delete_and_recreate(place).await?;
     tells_gone &= recreated.tells_gone;
+    heads::recreate_with_other_bytes(place).await?;
     objects::create_once(place).await?;
     objects::sizes(place).await?;
-    objects::odd_keys(place).await?;
-    objects::bad_keys(place).await?;
+    objects::large_once(place).await?;
+    keys::odd(place).await?;
+    keys::longest(place).await?;
+    keys::bad(place).await?;
     objects::delete(place).await?;
     objects::list(place).await?;
     objects::list_folder(place).await?;
     race::create(place).await?;
     race::put(place).await?;
     race::replace(place).await?;
-    Ok(Notes { tags_recur: recreated.tags_recur, tells_gone })
+    Ok(Notes { tells_gone, ..recreated })
 }
 
 /// Deletes what [`check_all`] left behind, up to `limit` objects.
