@@ -65,7 +65,7 @@ async fn a_sealed_store_keeps_the_contract() {
     let bucket = Memory::new();
     let open = || Arc::new(sealed(&bucket, &[("second", SECOND), ("first", FIRST)]));
     let notes = check_all(&Place::new(open(), open(), "scratch", entropy.clone())).await.unwrap();
-    assert_eq!(notes, Notes { tags_recur: false, tells_gone: true });
+    assert_eq!(notes, Notes { tags_recur: false, reads_recur: false, tells_gone: true });
 
     let root = tempfile::tempdir().unwrap();
     let open = || {
@@ -73,7 +73,7 @@ async fn a_sealed_store_keeps_the_contract() {
         Arc::new(Sealed::new(adapter, keyring(&[("first", FIRST)])))
     };
     let notes = check_all(&Place::new(open(), open(), "scratch", entropy)).await.unwrap();
-    assert_eq!(notes, Notes { tags_recur: true, tells_gone: true });
+    assert_eq!(notes, Notes { tags_recur: true, reads_recur: true, tells_gone: true });
 }
 
 /// Two writers in the middle of a rotation: each seals with another key.

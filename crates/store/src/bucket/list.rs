@@ -83,7 +83,9 @@ impl<D: Dialect> Bucket<D> {
             Ok(got) => Ok(Some(Listed { key: key.into(), size_bytes: got.meta.size })),
             Err(error) => match self.read_error(key, &exchange, error) {
                 ReadError::Missing { .. } => Ok(None),
-                error @ (ReadError::Unavailable { .. } | ReadError::Denied { .. }) => Err(error),
+                error @ (ReadError::Unavailable { .. }
+                | ReadError::Denied { .. }
+                | ReadError::Sealed { .. }) => Err(error),
             },
         }
     }
