@@ -48,7 +48,7 @@ pub use self::answer::{Answer, Determinacy, SubmitError};
 use self::batch::{Batch, Pending};
 pub use self::batch::{BatchId, StagedChange};
 pub use self::event::{
-    Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, NewPin, PublishReply,
+    Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, NewPin, Pace, PublishReply,
     ReadOutcome, RecordSays, Ticket, Trouble,
 };
 use crate::format;
@@ -106,6 +106,14 @@ pub struct Publisher {
     /// Whether the read is to find out what became of an attempt: nothing is
     /// published before it returns.
     is_recovering: bool,
+    /// How near the moment is at which the head may be replaced.
+    pace: Pace,
+    /// That moment has come nearer: what is queued is taken into a batch, once,
+    /// so that it goes out with what waits already.
+    is_closing: bool,
+    /// The batch that was made of it. A replacement waits for its facts: they
+    /// are at hand or one fetch away, the next replacement is further.
+    closed: Option<BatchId>,
     /// Store failures and lost races since the last success, for back-off.
     failures: u32,
     last_trouble: Option<Trouble>,
@@ -188,6 +196,9 @@ impl Publisher {
             unanswered: None,
             reading: None,
             is_recovering: false,
+            pace: Pace::Publish,
+            is_closing: false,
+            closed: None,
             failures: 0,
             last_trouble: None,
             has_lost: false,
@@ -275,6 +286,11 @@ impl Publisher {
             }
             Event::Staged { batch, records } => self.on_staged(batch, &records, effects),
             Event::Published(reply) => self.on_published(reply, effects),
+            Event::Paced(pace) => {
+                self.pace = pace;
+                self.is_closing = pace != Pace::Gather;
+                self.closed = None;
+            }
             Event::Prepared(maintenance) => {
                 self.prepared.push(maintenance);
                 self.drop_overtaken_maintenance(effects);

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::answer::{Answer, SubmitError};
-use super::event::{Control, Effect, NewPin};
+use super::event::{Control, Effect, NewPin, Pace};
 use super::{Item, Publisher};
 use crate::head::{Head, Pin, Successor};
 
@@ -128,6 +128,9 @@ impl Publisher {
             if pending.ticket.is_none() {
                 self.queue.pop_front();
                 return true;
+            }
+            if self.pace != Pace::Publish {
+                return false;
             }
             let control = pending.control.clone();
             self.publish(Vec::new(), Some((arrived, &control)), effects);

@@ -147,6 +147,22 @@ impl From<Trouble> for SubmitError {
     }
 }
 
+/// How near the moment is at which the head may be replaced: a store may allow
+/// one object only so many replacements a second.
+///
+/// The wait is before a batch is closed, never after: what arrives meanwhile
+/// makes the batch larger, and no replacement waits with a condition that goes
+/// stale. Delays only; nothing is decided otherwise because of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pace {
+    /// Later. Operations gather, and only full batches are decided and staged.
+    Gather,
+    /// In about the time of an upload: what needs one is decided and staged.
+    Stage,
+    /// Now.
+    Publish,
+}
+
 /// What happened outside.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -205,6 +221,9 @@ pub enum Event {
     },
     /// Answers [`Effect::Publish`].
     Published(PublishReply),
+    /// The moment of the next replacement has come nearer, or was put off.
+    /// [`Pace::Publish`] holds until something else is said.
+    Paced(Pace),
     /// Maintenance is ready to be published.
     Prepared(Maintenance),
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::answer::{Answer, SubmitError};
 use super::batch::{Batch, BatchId, Decided, DecidedChange, Pending, Phase, StagedChange, told};
-use super::event::{Effect, FoundRecord, Ticket, Trouble};
+use super::event::{Effect, FoundRecord, Pace, Ticket, Trouble};
 use super::prediction::Prediction;
 use super::{Item, Publisher, Settings};
 use crate::change::Change;
@@ -41,7 +41,11 @@ impl Publisher {
                 if self.answer_proven(effects) || self.carry_out_control(effects) {
                     continue;
                 }
-                if self.reading.is_none() && self.publish_ready(effects) {
+                if self.is_closing && self.form_batch(effects) {
+                    continue;
+                }
+                let is_time = self.pace == Pace::Publish && !self.is_finding(self.closed);
+                if is_time && self.reading.is_none() && self.publish_ready(effects) {
                     continue;
                 }
             }
@@ -101,6 +105,7 @@ impl Publisher {
         let asks = self.take_asks();
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
+        self.closed = core::mem::take(&mut self.is_closing).then_some(id).or(self.closed);
         let needs = needs(asks.iter().filter_map(|it| it.ask.operation()));
         self.pipeline.push_back(Batch { id, asks, phase: Phase::Finding, failures: 0 });
         if needs.is_empty() {
@@ -111,21 +116,31 @@ impl Publisher {
         true
     }
 
+    fn is_finding(&self, id: Option<BatchId>) -> bool {
+        id.is_some_and(|id| self.pipeline.iter().any(|it| it.id == id && it.decided().is_none()))
+    }
+
     /// Whether operations that could be decided now are better off waiting for
     /// company: nothing is gained by deciding them before the pipeline can do
     /// something with them, and every batch costs an upload and a version.
     fn should_gather(&self) -> bool {
         let in_flight = self.in_flight.as_ref().map_or(0, |it| it.batches.len());
+        let is_upload = || self.has_queued(usize::MAX, self.settings.inline_bytes_max + 1);
+        // The last call before a replacement that was put off. Without it, what
+        // came after a batch that waits would wait for one replacement more.
+        if self.is_closing && self.in_flight.is_none() {
+            return self.pace == Pace::Stage && !is_upload();
+        }
         // A batch that is not in flight yet goes out next. Those behind it have
         // the time of that publication to be staged in; a full batch has
         // nothing left to wait for.
-        if in_flight < self.pipeline.len() {
+        if in_flight < self.pipeline.len() || self.pace == Pace::Gather {
             let Settings { batch_operations_max, batch_bytes_max, .. } = self.settings;
             return !self.has_queued(batch_operations_max, batch_bytes_max);
         }
         // Small operations need no upload: they are ready as soon as the head
         // is theirs. Large ones are staged meanwhile.
-        self.in_flight.is_some() && !self.has_queued(usize::MAX, self.settings.inline_bytes_max + 1)
+        (self.in_flight.is_some() || self.pace != Pace::Publish) && !is_upload()
     }
 
     /// Whether that many questions, or so many bytes of them, are at the front
@@ -391,6 +406,8 @@ impl Publisher {
             return;
         }
         self.last_trouble = Some(trouble);
+        // Nothing else waits for a store in trouble.
+        self.closed = self.closed.filter(|it| *it != id);
         let batch = &mut self.pipeline[index];
         batch.failures = batch.failures.saturating_add(1);
         let failures = batch.failures;

@@ -22,6 +22,7 @@ mod rig;
 
 mod control_test;
 mod doubt_test;
+mod pace_test;
 mod pipeline_test;
 mod race_test;
 mod reject_test;

@@ -94,47 +94,38 @@ impl Driver {
     fn publish(&mut self, if_match: Tag, bytes: Bytes) {
         let store = Arc::clone(&self.parts.store);
         let key = self.parts.history.head_key();
-        let hold = self.hold_until.take().filter(|it| Instant::now() < *it);
         self.begin(async move {
-            super::until_if(hold).await;
             let began = Instant::now();
             let reply = store.replace_head(&key, &if_match, bytes).await;
             Done::Published { reply, took: began.elapsed() }
         });
     }
 
-    pub(super) fn on_reply(&mut self, reply: HeadWrite) -> Event {
-        Event::Published(match reply {
-            HeadWrite::Replaced { tag } => PublishReply::Replaced { tag },
-            // The head is read next in either case, and tells.
-            HeadWrite::Mismatch | HeadWrite::Gone => PublishReply::Mismatch,
-            HeadWrite::NoAnswer(no_answer) => {
-                let pause = match no_answer.kind {
-                    // It names no time: at least one attempt's.
-                    NoAnswerKind::Throttled => no_answer.retry_after.unwrap_or(self.attempt),
-                    NoAnswerKind::Conflict | NoAnswerKind::Denied | NoAnswerKind::Other => {
-                        no_answer.retry_after.unwrap_or_default()
-                    }
-                };
-                self.hold_until = Some(Instant::now() + pause.min(HOLD_MAX));
-                // Reading the head settles what happened; it does not tell an
-                // operator why. Refused credentials do not pass by themselves.
-                let error = with_causes(&no_answer);
-                match no_answer.kind {
-                    NoAnswerKind::Denied => tracing::warn!(error, "a replacement was refused"),
-                    NoAnswerKind::Throttled | NoAnswerKind::Conflict | NoAnswerKind::Other => {
-                        tracing::info!(error, "a replacement got no answer");
-                    }
-                }
-                PublishReply::NoAnswer
-            }
-        })
-    }
-
     /// Jittered, so that writers that collided do not meet again.
     fn pause(&self, failures: u32) -> Duration {
         self.parts.entropy.jitter(backoff_bound(self.attempt, failures))
     }
+}
+
+/// What the publisher is told. What to do about the store is the pace's.
+pub(super) fn published(reply: HeadWrite) -> Event {
+    Event::Published(match reply {
+        HeadWrite::Replaced { tag } => PublishReply::Replaced { tag },
+        // The head is read next in either case, and tells.
+        HeadWrite::Mismatch | HeadWrite::Gone => PublishReply::Mismatch,
+        HeadWrite::NoAnswer(no_answer) => {
+            // Reading the head settles what happened; it does not tell an
+            // operator why. Refused credentials do not pass by themselves.
+            let error = with_causes(&no_answer);
+            match no_answer.kind {
+                NoAnswerKind::Denied => tracing::warn!(error, "a replacement was refused"),
+                NoAnswerKind::Throttled | NoAnswerKind::Conflict | NoAnswerKind::Other => {
+                    tracing::info!(error, "a replacement got no answer");
+                }
+            }
+            PublishReply::NoAnswer
+        }
+    })
 }
 
 /// A timer takes a millisecond at least, even for no time at all: most of what
@@ -144,10 +135,6 @@ async fn rest(pause: Duration) {
         sleep(pause).await;
     }
 }
-
-/// Longest time that the store is left alone because it asked for it. Callers
-/// have deadlines; a store that wants minutes is down.
-const HOLD_MAX: Duration = Duration::from_secs(5);
 
 async fn stage(
     store: &dyn Store,

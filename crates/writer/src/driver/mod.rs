@@ -13,6 +13,7 @@
 //! is shared.
 
 mod effects;
+mod pace;
 mod read;
 mod upkeep;
 mod waiting;
@@ -41,6 +42,7 @@ use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
 
+use self::pace::Turn;
 use self::read::{Followed, Read};
 use self::upkeep::{Prepared, Upkeep};
 use self::waiting::{Waiter, Waiting};
@@ -180,8 +182,8 @@ pub(crate) struct Driver {
     upkeep: Upkeep,
     /// How long one attempt takes, for back-off.
     attempt: Duration,
-    /// The store asked to be left alone until then.
-    hold_until: Option<Instant>,
+    /// When the head may be replaced again.
+    turn: Turn,
     next_ticket: u64,
     /// Asked, and not handed to the publisher yet.
     inbox: Vec<Asked>,
@@ -207,7 +209,7 @@ impl Driver {
             work: FuturesUnordered::new(),
             upkeep: Upkeep::default(),
             attempt: Duration::from_millis(20),
-            hold_until: None,
+            turn: Turn::default(),
             next_ticket: 0,
             inbox: Vec::new(),
             maintained: Vec::new(),
@@ -232,10 +234,12 @@ impl Driver {
                 let idle_at = last_used + self.idle_time();
                 let deadline = self.waiting.next_deadline();
                 let upkeep_at = self.upkeep.wake_at();
+                let turn_at = self.turn.wake_at();
                 tokio::select! {
                     biased;
                     Some(done) = self.work.next(), if !self.work.is_empty() => self.on_done(done),
                     () = until(deadline) => self.on_deadline(),
+                    () = until(turn_at) => self.on_turn(),
                     () = until(self.hand_over_at) => self.hand_in(),
                     n = commands.recv_many(&mut taken, COMMANDS_AT_ONCE), if is_open => {
                         is_open = n != 0;
@@ -338,6 +342,7 @@ impl Driver {
     }
 
     fn on_done(&mut self, done: Done) {
+        let mut paced = None;
         let event = match done {
             Done::Event(event) => event,
             Done::Read(read) => {
@@ -354,7 +359,8 @@ impl Driver {
             Done::Published { reply, took } => {
                 // Smoothed, so that one slow call does not set the pace.
                 self.attempt = (self.attempt * 7 + took) / 8;
-                self.on_reply(reply)
+                paced = self.next_turn(&reply).map(Event::Paced);
+                effects::published(reply)
             }
             Done::Rebased(view) => {
                 self.on_rebased(view);
@@ -368,6 +374,7 @@ impl Driver {
         let is_read = matches!(event, Event::HeadRead(_));
         // What was asked meanwhile goes in first: there may be room for it now.
         let mut events = self.take_inbox();
+        events.extend(paced);
         events.push(event);
         let effects = self.publisher.on_all(events);
         self.carry_out(effects);
@@ -428,12 +435,6 @@ impl Driver {
         for effect in effects {
             self.carry_out_one(effect);
         }
-    }
-}
-
-async fn until_if(moment: Option<Instant>) {
-    if let Some(moment) = moment {
-        sleep_until(moment).await;
     }
 }
 

@@ -22,7 +22,7 @@ use crate::head::Retention;
 use crate::id::PinName;
 use crate::operation::{Issue, Mutation, Operation, Precondition};
 use crate::publish::{
-    Answer, Control, Determinacy, Event, Maintenance, NewPin, Settings, SubmitError, Ticket,
+    Answer, Control, Determinacy, Event, Maintenance, NewPin, Pace, Settings, SubmitError, Ticket,
     Trouble,
 };
 use crate::receipt::Window;
@@ -98,6 +98,10 @@ impl Soak {
                 self.rig.control(writer, Control::RaiseWriterEpoch { expected });
             }
             15 => self.arrive_late(),
+            18 => {
+                let pace = self.dice.pick(&[Pace::Gather, Pace::Stage, Pace::Publish]);
+                self.rig.on(writer, Event::Paced(pace));
+            }
             _ => self.work(writer),
         }
     }
@@ -342,6 +346,9 @@ impl Soak {
 
     /// The faults end: everything that is asked gets its answer.
     fn calm_down(&mut self) {
+        for writer in 0..self.settings.len() {
+            self.rig.on(writer, Event::Paced(Pace::Publish));
+        }
         for _ in 0..2 {
             for writer in 0..self.settings.len() {
                 self.rig.run(writer);

@@ -1,0 +1,83 @@
+//! When the head may be replaced again: the rest that its store wants, spent
+//! before a batch is closed.
+
+use std::time::Duration;
+
+use headwater_core::publish::{Event, Pace};
+use headwater_store::{HeadWrite, NoAnswerKind};
+use tokio::time::Instant;
+
+use super::Driver;
+
+/// Longest time that the store is left alone because it asked for it. Callers
+/// have deadlines; a store that wants minutes is down.
+const REST_MAX: Duration = Duration::from_secs(5);
+/// A shorter rest is over before a timer could tell.
+const REST_MIN: Duration = Duration::from_millis(1);
+/// Uploads are begun this much earlier than their replacement, in times of an
+/// attempt: they take about one, and a little is left for a slow one.
+const LEAD_ATTEMPTS: u32 = 2;
+
+/// What the publisher was told about the next replacement, and what it is to be
+/// told when.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    next: Option<(Instant, Pace)>,
+    publish_at: Option<Instant>,
+}
+
+impl Turn {
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.next.map(|(at, _)| at)
+    }
+}
+
+impl Driver {
+    /// After a replacement: when the next one may be sent. What the publisher
+    /// is to be told, before it is told of the answer.
+    pub(super) fn next_turn(&mut self, reply: &HeadWrite) -> Option<Pace> {
+        let known = self.parts.store.replacement_pause(&self.parts.history.head_key());
+        let pause = known.max(self.rest_after(reply)).min(REST_MAX);
+        let now = Instant::now();
+        if pause < REST_MIN {
+            // It was said that the replacement may be sent, or it would not
+            // have been.
+            self.turn = Turn::default();
+            return None;
+        }
+        let publish_at = now + pause;
+        let lead = self.attempt.saturating_mul(LEAD_ATTEMPTS);
+        let (pace, next) = match pause.checked_sub(lead) {
+            Some(rest) => (Pace::Gather, (now + rest, Pace::Stage)),
+            None => (Pace::Stage, (publish_at, Pace::Publish)),
+        };
+        self.turn = Turn { next: Some(next), publish_at: Some(publish_at) };
+        Some(pace)
+    }
+
+    /// What the answer itself asks for.
+    fn rest_after(&self, reply: &HeadWrite) -> Duration {
+        match reply {
+            HeadWrite::Replaced { .. } | HeadWrite::Mismatch | HeadWrite::Gone => Duration::ZERO,
+            HeadWrite::NoAnswer(it) => match it.kind {
+                // It names no time: at least one attempt's.
+                NoAnswerKind::Throttled => it.retry_after.unwrap_or(self.attempt),
+                NoAnswerKind::Conflict | NoAnswerKind::Denied | NoAnswerKind::Other => {
+                    it.retry_after.unwrap_or_default()
+                }
+            },
+        }
+    }
+
+    /// The next moment has come.
+    pub(super) fn on_turn(&mut self) {
+        let Some((_, pace)) = self.turn.next.take() else { return };
+        if pace == Pace::Stage {
+            self.turn.next = self.turn.publish_at.map(|at| (at, Pace::Publish));
+        }
+        let mut events = self.take_inbox();
+        events.push(Event::Paced(pace));
+        let effects = self.publisher.on_all(events);
+        self.carry_out(effects);
+    }
+}
