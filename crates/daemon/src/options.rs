@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_store::{Entropy, Layers, LayersConfig, Meter, OpenError, Plain, Sealed, Store};
+use headwater_store::{
+    Entropy, Layers, LayersConfig, Meter, OpenError, PaceConfig, Plain, Pools, Sealed, Store,
+};
 
 use crate::keys::{KeyOptions, KeyOptionsError};
 use crate::telemetry::LogFormat;
@@ -70,8 +72,13 @@ impl StoreOptions {
     /// [`StoreError`] names the part of the URL that is wrong, or why there
     /// are no keys.
     pub fn open(&self, entropy: Entropy) -> Result<OpenStore, StoreError> {
-        let adapter = headwater_store::open(&self.url)?;
-        let Layers { store, meter } = Layers::around(adapter, LayersConfig::default(), entropy);
+        let mut adapter = headwater_store::open(&self.url)?;
+        if Pools::suit(&self.url) {
+            adapter = Arc::new(Pools::new(headwater_store::open(&self.url)?, adapter));
+        }
+        let config =
+            LayersConfig { pace: PaceConfig::of_url(&self.url), ..LayersConfig::default() };
+        let Layers { store, meter } = Layers::around(adapter, config, entropy);
         // Outermost: what is repeated below is bytes, which are sealed once.
         let store: Arc<dyn Store> = match self.keys.keyring()? {
             Some(keyring) => Arc::new(Sealed::new(store, keyring)),

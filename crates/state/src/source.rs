@@ -37,7 +37,8 @@ impl Source {
         object: &ObjectRef,
     ) -> Result<Bytes, StateError> {
         let key = self.key_of(owner, object);
-        let bytes = self.store.get(&key).await.map_err(StateError::of_read)?;
+        let bytes = self.store.get_sized(&key, object.size_bytes).await;
+        let bytes = bytes.map_err(StateError::of_read)?;
         let found_bytes = bytes.len() as u64;
         if found_bytes != object.size_bytes {
             let what = Defect::Length { expected_bytes: object.size_bytes, found_bytes };

@@ -36,6 +36,10 @@ impl Latency {
 
 #[async_trait]
 impl Store for Latency {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.inner.replacement_pause(key)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.around(Call::ReadHead, self.inner.read_head(key, known)).await
     }

@@ -8,7 +8,7 @@
 //! bytes mean.
 //!
 //! ```text
-//! driver -> Retry (immutable objects, reads) -> Timeout -> Meter -> adapter -> bucket
+//! driver -> Retry (immutable objects, reads) -> Hedge -> Pace -> Timeout -> Meter -> adapter
 //! ```
 //!
 //! # Architecture invariants
@@ -22,6 +22,7 @@
 
 mod azure;
 mod bucket;
+mod budget;
 mod call;
 mod clock;
 pub mod contract;
@@ -29,19 +30,24 @@ mod entropy;
 mod error;
 mod faults;
 mod gcs;
+mod hedge;
 mod key;
 mod latency;
 mod layers;
+mod limited;
 mod local;
 mod memory;
 mod meter;
 mod open;
+mod pace;
+mod pools;
 mod retry;
 mod s3;
 mod seal;
 mod timeout;
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -50,19 +56,24 @@ use headwater_core::id::Tag;
 pub use self::azure::{Azure, AzureAccessKey, AzureContainer, AzureOptions};
 pub use self::bucket::options::BucketOptionsError;
 pub use self::bucket::{Bucket, NoBucket};
+pub use self::budget::{RetryBudget, RetryBudgetConfig};
 pub use self::call::Call;
 pub use self::clock::Clock;
 pub use self::entropy::Entropy;
 pub use self::error::{Cause, NoAnswer, NoAnswerKind, PutError, ReadError};
 pub use self::faults::{Applied, Fault, Faults, Gate, Rule, RuleId};
 pub use self::gcs::{Gcs, GcsBucket, GcsOptions};
+pub use self::hedge::{Hedge, HedgeConfig};
 pub use self::key::{KEY_LEN_BYTES_MAX, KEY_PART_LEN_BYTES_MAX, KEY_PARTS_MAX, KeyError};
 pub use self::latency::Latency;
 pub use self::layers::{Layers, LayersConfig};
+pub use self::limited::Limited;
 pub use self::local::{LocalDir, LocalError};
 pub use self::memory::Memory;
 pub use self::meter::{Meter, Outcome, Readings};
 pub use self::open::{OpenError, open};
+pub use self::pace::{Crowded, Pace, PaceConfig};
+pub use self::pools::Pools;
 pub use self::retry::{Retry, RetryConfig};
 pub use self::s3::{AskError, S3, S3Bucket, S3Credentials, S3Options, Said, Sse, TagForm};
 pub use self::seal::{KeyId, Keyring, KeyringError, Plain, SealError, Sealed};
@@ -159,6 +170,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`ReadError`].
     async fn get(&self, key: &str) -> Result<Bytes, ReadError>;
+
+    /// Reads an object whole, whose size the caller knows: a hint for how long
+    /// it may take. The answer is that of [`Store::get`], and its size whatever
+    /// it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    async fn get_sized(&self, key: &str, _size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.get(key).await
+    }
+
+    /// How long from now the head at `key` should rest before it is replaced
+    /// again, as far as that is known or was found out. A hint for whoever puts
+    /// operations together; a replacement that is sent earlier is sent.
+    fn replacement_pause(&self, _key: &str) -> Duration {
+        Duration::ZERO
+    }
 
     /// Lists up to `limit` objects whose keys begin with `prefix`, in order,
     /// after `start_after`. Fewer than `limit` means that there are no more.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -230,6 +231,10 @@ impl Drop for Watched<'_> {
 
 #[async_trait]
 impl Store for Meter {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.inner.replacement_pause(key)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         let inner = self.inner.read_head(key, known);
         let answer = self.watch(Call::ReadHead, inner, Outcome::of_head).await;

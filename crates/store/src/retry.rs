@@ -9,7 +9,9 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::{Instant, sleep};
 
-use crate::{Call, Entropy, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
+use crate::{
+    Call, Entropy, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, RetryBudget, Store,
+};
 
 /// How often a call is repeated, and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +32,13 @@ pub struct RetryConfig {
 }
 
 impl Default for RetryConfig {
-    /// Pauses of up to 0.1, 0.2, 0.4, 0.8 and 1.6 seconds.
+    /// Pauses of up to 0.1, 0.2, 0.4, 0.8, 1.6 and then 2 seconds, eight seconds
+    /// together as a rule. Where every fifth call fails, twelve attempts fail
+    /// once in 200 million calls; it is the budget that bounds what a bad bucket
+    /// is asked.
     fn default() -> Self {
         Self {
-            attempts_max: 6,
+            attempts_max: 12,
             head_attempts_max: 3,
             total_max: Duration::from_secs(30),
             pause_first: Duration::from_millis(100),
@@ -50,6 +55,7 @@ pub struct Retry {
     inner: Arc<dyn Store>,
     config: RetryConfig,
     entropy: Entropy,
+    budget: Arc<RetryBudget>,
 }
 
 /// An error that may be worth another attempt.
@@ -73,9 +79,20 @@ impl Failure for PutError {
 }
 
 impl Retry {
-    /// Repeats the calls of `inner`.
+    /// Repeats the calls of `inner`, with a budget of its own.
     pub fn new(inner: Arc<dyn Store>, config: RetryConfig, entropy: Entropy) -> Self {
-        Self { inner, config, entropy }
+        Self::within(inner, config, entropy, Arc::default())
+    }
+
+    /// Repeats the calls of `inner` as far as `budget` goes, which others may
+    /// draw on too.
+    pub fn within(
+        inner: Arc<dyn Store>,
+        config: RetryConfig,
+        entropy: Entropy,
+        budget: Arc<RetryBudget>,
+    ) -> Self {
+        Self { inner, config, entropy, budget }
     }
 
     async fn repeat<T, E, F>(
@@ -93,8 +110,10 @@ impl Retry {
         let attempts_max =
             if is_head { self.config.head_attempts_max } else { self.config.attempts_max };
         let began = Instant::now();
+        let latest = began + self.config.total_max;
         let mut bound = self.config.pause_first;
         let mut n_attempts = 1;
+        self.budget.deposit();
         loop {
             let error = match attempt().await {
                 Ok(value) => return Ok(value),
@@ -114,6 +133,11 @@ impl Retry {
             let call = call.as_str();
             tracing::debug!(call, key, n_attempts, ?pause, %error, "repeating a store call");
             sleep(pause).await;
+            // A bucket in trouble gets repeats as fast as the whole process may
+            // make them, and callers wait; past their time there is the error.
+            if !self.budget.withdraw(latest).await {
+                return Err(error);
+            }
             n_attempts += 1;
             bound = bound.saturating_mul(2).min(self.config.pause_max);
         }
@@ -122,6 +146,10 @@ impl Retry {
 
 #[async_trait]
 impl Store for Retry {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.inner.replacement_pause(key)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.repeat(Call::ReadHead, key, || self.inner.read_head(key, known)).await
     }
@@ -142,6 +170,10 @@ impl Store for Retry {
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
         self.repeat(Call::Get, key, || self.inner.get(key)).await
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.repeat(Call::Get, key, || self.inner.get_sized(key, size_bytes)).await
     }
 
     async fn list(

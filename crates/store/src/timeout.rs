@@ -18,13 +18,28 @@ pub struct TimeoutConfig {
     /// Reads and writes of a head, one page of a listing, one deletion. Five
     /// seconds: over fifty times what a healthy bucket takes.
     pub small: Duration,
-    /// Immutable objects, whole. A minute is 64 MiB at 1.1 MiB/s.
+    /// Immutable objects, whole, whose size is not known before. A minute is
+    /// 64 MiB at 1.1 MiB/s.
     pub object: Duration,
+    /// Immutable objects of known size get `small`, and a second for each of
+    /// this many bytes. 1 MiB/s is a thirtieth of what one connection moves.
+    pub bytes_per_second: u64,
+}
+
+impl TimeoutConfig {
+    fn of_size(&self, size_bytes: u64) -> Duration {
+        let ms = size_bytes.saturating_mul(1_000) / self.bytes_per_second.max(1);
+        self.small.saturating_add(Duration::from_millis(ms))
+    }
 }
 
 impl Default for TimeoutConfig {
     fn default() -> Self {
-        Self { small: Duration::from_secs(5), object: Duration::from_secs(60) }
+        Self {
+            small: Duration::from_secs(5),
+            object: Duration::from_secs(60),
+            bytes_per_second: 1 << 20,
+        }
     }
 }
 
@@ -70,6 +85,10 @@ async fn bound_write(limit: Duration, call: impl Future<Output = HeadWrite> + Se
 
 #[async_trait]
 impl Store for Timeout {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.inner.replacement_pause(key)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         bound(self.config.small, self.inner.read_head(key, known)).await
     }
@@ -83,11 +102,16 @@ impl Store for Timeout {
     }
 
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
-        bound(self.config.object, self.inner.put(key, bytes)).await
+        let limit = self.config.of_size(bytes.len() as u64);
+        bound(limit, self.inner.put(key, bytes)).await
     }
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
         bound(self.config.object, self.inner.get(key)).await
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        bound(self.config.of_size(size_bytes), self.inner.get_sized(key, size_bytes)).await
     }
 
     async fn list(

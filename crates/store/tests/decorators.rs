@@ -67,7 +67,7 @@ async fn repeats_end() {
     assert!(matches!(store.get("a").await, Err(ReadError::Unavailable { .. })));
     assert!(matches!(store.read_head(HEAD, None).await, Err(ReadError::Unavailable { .. })));
 
-    assert_eq!(faults.calls(Call::Get), 6);
+    assert_eq!(faults.calls(Call::Get), 12);
     assert_eq!(faults.calls(Call::ReadHead), 3);
 }
 

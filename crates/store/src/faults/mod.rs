@@ -288,6 +288,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[async_trait]
 impl Store for Faults {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.0.store.replacement_pause(key)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.pass(Call::ReadHead, key, None, || self.0.store.read_head(key, known)).await
     }

@@ -23,6 +23,7 @@ mod keyring;
 mod names;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -110,6 +111,10 @@ async fn beside(
 
 #[async_trait]
 impl Store for Sealed {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.inner.replacement_pause(&self.name(key))
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         let answer = self.inner.read_head(&self.name(key), known).await;
         match answer.map_err(|it| it.of_key(key))? {
@@ -153,6 +158,12 @@ impl Store for Sealed {
         self.open(key, bytes).await
     }
 
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        let stored_bytes = size_bytes.saturating_add(envelope::OVERHEAD_LEN_BYTES as u64);
+        let bytes = self.inner.get_sized(&self.name(key), stored_bytes).await;
+        self.open(key, bytes.map_err(|it| it.of_key(key))?).await
+    }
+
     async fn list(
         &self,
         prefix: &str,
@@ -191,6 +202,10 @@ impl Plain {
 
 #[async_trait]
 impl Store for Plain {
+    fn replacement_pause(&self, key: &str) -> Duration {
+        self.inner.replacement_pause(key)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         match self.inner.read_head(key, known).await? {
             HeadRead::Found { bytes, tag } => {
@@ -215,6 +230,11 @@ impl Store for Plain {
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
         let bytes = self.inner.get(key).await?;
+        envelope::pass(bytes).map_err(|it| ReadError::sealed(key, it))
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        let bytes = self.inner.get_sized(key, size_bytes).await?;
         envelope::pass(bytes).map_err(|it| ReadError::sealed(key, it))
     }
 

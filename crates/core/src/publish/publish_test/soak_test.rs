@@ -98,7 +98,7 @@ impl Soak {
                 self.rig.control(writer, Control::RaiseWriterEpoch { expected });
             }
             15 => self.arrive_late(),
-            18 => {
+            19 => {
                 let pace = self.dice.pick(&[Pace::Gather, Pace::Stage, Pace::Publish]);
                 self.rig.on(writer, Event::Paced(pace));
             }
