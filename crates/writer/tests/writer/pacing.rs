@@ -8,8 +8,8 @@ use bytes::Bytes;
 use headwater_core::decide::Ask;
 use headwater_core::publish::Answer;
 use headwater_store::{
-    Call, Entropy, Fault, Faults, Latency, Layers, LayersConfig, Limited, Memory, Meter, Outcome,
-    PaceConfig, Rule, Store,
+    Call, Clock, Entropy, Fault, Faults, Latency, Layers, LayersConfig, Limited, Memory, Meter,
+    Outcome, PaceConfig, Rule, Store,
 };
 use headwater_writer::{Question, Writer, WriterConfig};
 use tokio::task::JoinSet;
@@ -33,7 +33,9 @@ async fn process(adapter: Arc<dyn Store>, pace: PaceConfig) -> Process {
     let config = LayersConfig { pace, ..LayersConfig::default() };
     let Layers { store, meter } = Layers::around(adapter, config, Entropy::from_seed(1));
     let entropy = Entropy::from_seed(2);
-    let writer = headwater_writer::start(Arc::clone(&store), WriterConfig::default(), entropy);
+    let clock = Clock::virtual_from(1_700_000_000_000);
+    let config = WriterConfig::default();
+    let writer = headwater_writer::start(Arc::clone(&store), config, entropy, clock);
     Process { writer: writer.unwrap(), store, meter }
 }
 
