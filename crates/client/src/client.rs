@@ -7,6 +7,7 @@ use std::time::Duration;
 use headwater_proto::limits::MESSAGE_BYTES_MAX;
 use headwater_proto::v1::history_service_client::HistoryServiceClient;
 use headwater_proto::v1::read_service_client::ReadServiceClient;
+use headwater_proto::v1::watch_service_client::WatchServiceClient;
 use headwater_proto::v1::write_service_client::WriteServiceClient;
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -203,6 +204,10 @@ pub(crate) fn write_service(channel: Channel) -> WriteServiceClient<Channel> {
 
 pub(crate) fn read_service(channel: Channel) -> ReadServiceClient<Channel> {
     ReadServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+pub(crate) fn watch_service(channel: Channel) -> WatchServiceClient<Channel> {
+    WatchServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 pub(crate) fn history_service(channel: Channel) -> HistoryServiceClient<Channel> {

@@ -2,7 +2,7 @@
 //!
 //! In here: addresses and balancing, deadlines, retries that keep the operation
 //! id and the issue version, version tokens, typed outcomes, transactions,
-//! streams of operations. Not in here: any decision of the protocol, and any
+//! streams of operations, watches. Not in here: any decision of the protocol, and any
 //! type of the wire but [`Changes`].
 //!
 //! ```no_run
@@ -66,6 +66,7 @@ mod session;
 mod stream;
 mod submit;
 mod txn;
+mod watch;
 
 pub use self::address::AddressError;
 pub use self::admin::{History, HistoryError, Names};
@@ -84,3 +85,6 @@ pub use self::session::{OtherHistory, Session};
 pub use self::stream::{OnRefusal, StreamAnswer, StreamOptions};
 pub use self::submit::{InDoubt, Lookup, SubmitError};
 pub use self::txn::{Committed, Txn, TxnError, TxnOptions};
+pub use self::watch::{
+    SnapshotMode, Watch, WatchError, WatchEvent, WatchOptions, WatchedKind, WatchedMutation,
+};

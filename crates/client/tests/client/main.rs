@@ -6,3 +6,4 @@ mod read;
 mod stream;
 mod submit;
 mod txn;
+mod watch;

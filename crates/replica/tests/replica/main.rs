@@ -17,4 +17,5 @@ mod scan;
 mod sharing;
 mod versions;
 mod watch;
+mod watch_client;
 mod watch_rpc;

@@ -38,6 +38,21 @@ pub(crate) enum Step {
     EndStream,
 }
 
+/// What one watch tells, and how it ends.
+pub(crate) struct Watched {
+    pub(crate) messages: Vec<v1::WatchResponse>,
+    pub(crate) end: WatchedEnd,
+}
+
+pub(crate) enum WatchedEnd {
+    /// With an error.
+    Status(Status),
+    /// Without one.
+    Ended,
+    /// Not at all.
+    Silent,
+}
+
 /// What the servers share, and what they were asked.
 #[derive(Default)]
 pub(crate) struct Shared {
@@ -51,6 +66,10 @@ pub(crate) struct Shared {
     /// Every single-key read received, with the server that received it.
     pub(crate) reads: Vec<(SocketAddr, v1::GetRequest)>,
     pub(crate) lookups: Vec<v1::GetOperationRequest>,
+    /// What the next watches tell, and how each ends.
+    pub(crate) watch_script: VecDeque<Watched>,
+    /// Every watch begun, with the server that it was begun at.
+    pub(crate) watches: Vec<(SocketAddr, v1::WatchRequest)>,
     /// The time that each submission was given.
     pub(crate) timeouts: Vec<Option<String>>,
     /// A replica that breaks the contract: pages are of the newest version.

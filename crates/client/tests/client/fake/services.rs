@@ -12,6 +12,7 @@ use headwater_proto::v1::history_service_server::{HistoryService, HistoryService
 use headwater_proto::v1::precondition::Kind as Precondition;
 use headwater_proto::v1::read_service_server::{ReadService, ReadServiceServer};
 use headwater_proto::v1::submit_stream_response::Result as WireResult;
+use headwater_proto::v1::watch_service_server::{WatchService, WatchServiceServer};
 use headwater_proto::v1::write_service_server::{WriteService, WriteServiceServer};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::model::in_range;
-use super::{Shared, Step, refusal};
+use super::{Shared, Step, WatchedEnd, refusal};
 
 #[derive(Clone)]
 struct Fake {
@@ -38,6 +39,7 @@ pub(crate) fn serve(
     let serving = Server::builder()
         .add_service(WriteServiceServer::new(fake.clone()))
         .add_service(ReadServiceServer::new(fake.clone()))
+        .add_service(WatchServiceServer::new(fake.clone()))
         .add_service(HistoryServiceServer::new(fake))
         .serve_with_incoming(incoming);
     tokio::spawn(serving);
@@ -271,6 +273,31 @@ impl ReadService for Fake {
         _: Request<v1::ListChangesRequest>,
     ) -> Result<Response<v1::ListChangesResponse>, Status> {
         Err(Status::unimplemented("not in the script"))
+    }
+}
+
+#[tonic::async_trait]
+impl WatchService for Fake {
+    type WatchStream = BoxStream<'static, Result<v1::WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let mut shared = self.shared();
+        shared.watches.push((self.at, request.into_inner()));
+        let Some(script) = shared.watch_script.pop_front() else {
+            return Ok(Response::new(futures::stream::pending().boxed()));
+        };
+        let messages = futures::stream::iter(script.messages.into_iter().map(Ok));
+        Ok(Response::new(match script.end {
+            WatchedEnd::Ended => messages.boxed(),
+            WatchedEnd::Silent => messages.chain(futures::stream::pending()).boxed(),
+            // Before any message it is what the call ends with.
+            WatchedEnd::Status(status) => {
+                messages.chain(futures::stream::iter([Err(status)])).boxed()
+            }
+        }))
     }
 }
 
