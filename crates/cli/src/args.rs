@@ -15,6 +15,7 @@ use crate::output::Format;
 use crate::read::{GetArgs, ScanArgs};
 use crate::serve::ServeArgs;
 use crate::txn::SHAPE;
+use crate::watch::WatchArgs;
 use crate::write::{AddArgs, DeleteArgs, PutArgs, TxnArgs};
 
 /// Where `headwater serve` listens, and where every other command asks.
@@ -88,7 +89,7 @@ pub struct Connection {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run a writer and a replica in one process.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Create a history.
     Create(CreateArgs),
     /// List histories.
@@ -108,6 +109,8 @@ pub enum Command {
     /// Print the change entries: what each version changed, and by which
     /// operations.
     Log(LogArgs),
+    /// Print what changes, as JSON lines, until interrupted.
+    Watch(WatchArgs),
     /// Describe the head: versions, tail, receipts, objects.
     Head(HeadArgs),
     /// Say what became of an operation.

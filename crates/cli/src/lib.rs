@@ -38,6 +38,7 @@ mod read;
 mod serve;
 mod shown;
 mod txn;
+mod watch;
 mod write;
 
 use std::process::ExitCode;
@@ -96,6 +97,7 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Get(args) => read::get(&client, args, output).await,
         Command::Scan(args) => read::scan(&client, args, output).await,
         Command::Log(args) => inspect::log(&client, args, output).await,
+        Command::Watch(args) => watch::watch(&client, args, output).await,
         Command::Head(args) => inspect::head(&client, args, output).await,
         Command::Op(args) => inspect::op(&client, args, output).await,
         Command::Import(args) => import::import(&client, args, cli.format(), output).await,
