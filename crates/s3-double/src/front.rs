@@ -13,15 +13,15 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
-use s3s::Body;
 use s3s::service::S3Service;
+use s3s::{Body, S3Error};
 use tokio_util::task::TaskTracker;
 
 use crate::fault::{Apply, Fault, Faults, Reply};
 use crate::keys::Keys;
-use crate::manners;
 use crate::op::Request;
 use crate::stored::Objects;
+use crate::{gcs, manners};
 
 /// Largest body of a request. S3 takes 5 GiB; tests stay far below.
 const BODY_LEN_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -37,10 +37,17 @@ pub(crate) type Out = BoxBody<Bytes, io::Error>;
 #[error("a fault ended the connection")]
 pub(crate) struct Cut;
 
+/// What is spoken.
+#[derive(Clone)]
+pub(crate) enum Api {
+    S3(S3Service),
+    Gcs,
+}
+
 /// Everything between the socket and the bucket. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Front {
-    pub(crate) service: S3Service,
+    pub(crate) api: Api,
     pub(crate) faults: Faults,
     pub(crate) objects: Objects,
     pub(crate) keys: Keys,
@@ -122,7 +129,16 @@ impl Front {
         let answer = if let Some(refusal) = manners::before(&conduct, op, &mut request) {
             refusal.to_http_response().map_err(|it| format!("{it:?}"))
         } else {
-            self.service.call(request.map(Body::from)).await.map_err(|it| format!("{it:?}"))
+            match &self.api {
+                Api::S3(service) => {
+                    let request = request.map(Body::from);
+                    service.call(request).await.map_err(|it| format!("{it:?}"))
+                }
+                Api::Gcs => {
+                    let answer = gcs::call(&self.objects, request).await;
+                    answer.or_else(S3Error::to_http_response).map_err(|it| format!("{it:?}"))
+                }
+            }
         };
         match answer {
             Ok(mut answer) => {

@@ -135,8 +135,12 @@ fn expiration(lifetime: Duration) -> String {
 }
 
 pub(crate) fn formatted(time: SystemTime, format: TimestampFormat) -> String {
+    timestamp(&Timestamp::from(time), format)
+}
+
+pub(crate) fn timestamp(time: &Timestamp, format: TimestampFormat) -> String {
     let mut text = Vec::new();
-    let written = Timestamp::from(time).format(format, &mut text);
+    let written = time.format(format, &mut text);
     debug_assert!(written.is_ok(), "times of this century have a form");
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -1,6 +1,7 @@
 //! An S3 endpoint for tests: one bucket in memory, conditional writes that hold
 //! under any race, faults at exactly the request that a test names, and the
-//! conduct of servers that are less careful.
+//! conduct of servers that are less careful. The same bucket also speaks the XML
+//! API of Google Cloud Storage ([`GcsDouble`]).
 //!
 //! In here: the protocol over a socket, so that a real client is under test.
 //! Not in here: durability, more than one bucket, versions.
@@ -26,6 +27,7 @@ mod conduct;
 mod fault;
 mod front;
 mod gate;
+mod gcs;
 mod keys;
 mod listing;
 mod manners;
@@ -43,7 +45,7 @@ pub use self::fault::{Fault, Faults, Rule, Wait};
 pub use self::gate::Gate;
 pub use self::keys::TemporaryKey;
 pub use self::op::{Op, Request, Requests};
-pub use self::server::S3Double;
+pub use self::server::{GcsDouble, S3Double};
 
 /// Name of the only bucket. Requests to another one are answered with
 /// `NoSuchBucket`.
@@ -54,3 +56,6 @@ pub const ACCESS_KEY_ID: &str = "test";
 
 /// Its secret.
 pub const SECRET_ACCESS_KEY: &str = "testsecret";
+
+/// Access token that [`GcsDouble`] accepts.
+pub const ACCESS_TOKEN: &str = "testtoken";

@@ -47,7 +47,11 @@ impl S3 for Objects {
         let mut input = request.input;
         check_bucket(&input.bucket)?;
         let bytes = whole(input.body.take()).await?;
-        let condition = Condition { if_match: input.if_match, if_none_match: input.if_none_match };
+        let condition = Condition {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            ..Condition::default()
+        };
         let e_tag = self.write(&input.key, &condition, bytes).await?;
         Ok(S3Response::new(PutObjectOutput { e_tag: Some(e_tag), ..PutObjectOutput::default() }))
     }
@@ -176,8 +180,13 @@ impl S3 for Objects {
         let named: Vec<_> = named.collect();
         let (bytes, e_tag) =
             self.stored().uploads.assemble(&input.upload_id, &input.key, &named)?;
-        let condition = Condition { if_match: input.if_match, if_none_match: input.if_none_match };
-        let e_tag = self.write_as(&input.key, &condition, bytes, Some(e_tag)).await?;
+        let condition = Condition {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            e_tag: Some(e_tag),
+            ..Condition::default()
+        };
+        let e_tag = self.write(&input.key, &condition, bytes).await?;
         self.stored().uploads.end(&input.upload_id)?;
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             bucket: Some(input.bucket),

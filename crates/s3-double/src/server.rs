@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::front::Front;
+use crate::front::{Api, Front};
 use crate::keys::{self, Keys, TemporaryKey};
 use crate::stored::Objects;
 use crate::{BUCKET, Conduct, Faults, Request, Requests};
@@ -73,13 +74,16 @@ impl S3Double {
     ///
     /// When the port cannot be had.
     pub async fn start_on(port: u16) -> io::Result<Self> {
-        let objects = Objects::default();
+        let (objects, keys) = (Objects::default(), Keys::default());
         let mut builder = S3ServiceBuilder::new(objects.clone());
-        let keys = Keys::default();
         builder.set_auth(keys.clone());
         builder.set_access(Anybody);
+        Self::start_as(port, Api::S3(builder.build()), objects, keys).await
+    }
+
+    async fn start_as(port: u16, api: Api, objects: Objects, keys: Keys) -> io::Result<Self> {
         let front = Front {
-            service: builder.build(),
+            api,
             faults: Faults::default(),
             objects: objects.clone(),
             keys,
@@ -210,6 +214,43 @@ impl Drop for S3Double {
         if let Some(accepting) = &self.accepting {
             accepting.task.abort();
         }
+    }
+}
+
+/// A running endpoint that speaks the XML API of Google Cloud Storage instead.
+/// Everything else is as [`S3Double`] has it.
+#[derive(Debug)]
+pub struct GcsDouble(S3Double);
+
+impl GcsDouble {
+    /// Starts an empty bucket on a free port.
+    ///
+    /// # Errors
+    ///
+    /// When no port of the loopback address can be had.
+    pub async fn start() -> io::Result<Self> {
+        let (objects, keys) = (Objects::default(), Keys::default());
+        Ok(Self(S3Double::start_as(0, Api::Gcs, objects, keys).await?))
+    }
+
+    /// The URL of `prefix` in the bucket, as stores are opened with it. The
+    /// access token is [`ACCESS_TOKEN`](crate::ACCESS_TOKEN).
+    pub fn url(&self, prefix: &str) -> String {
+        format!("gs://{BUCKET}/{prefix}?endpoint={}&allow_http=true", self.0.endpoint())
+    }
+}
+
+impl Deref for GcsDouble {
+    type Target = S3Double;
+
+    fn deref(&self) -> &S3Double {
+        &self.0
+    }
+}
+
+impl DerefMut for GcsDouble {
+    fn deref_mut(&mut self) -> &mut S3Double {
+        &mut self.0
     }
 }
 

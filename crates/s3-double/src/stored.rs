@@ -35,6 +35,7 @@ pub(crate) struct Object {
     pub(crate) bytes: Bytes,
     pub(crate) e_tag: ETag,
     pub(crate) modified: Timestamp,
+    pub(crate) generation: u64,
     written_at: Instant,
 }
 
@@ -47,11 +48,24 @@ pub(crate) struct Listed {
 }
 
 /// The conditions of a write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Condition {
     pub(crate) if_match: Option<ETagCondition>,
     pub(crate) if_none_match: Option<ETagCondition>,
+    /// Of GCS: the generation of the object, 0 where there must be none.
+    pub(crate) generation: Option<u64>,
+    /// The tag that the object gets; `None`: a hash of the bytes.
+    pub(crate) e_tag: Option<ETag>,
 }
+
+impl Condition {
+    fn is_create(&self) -> bool {
+        self.if_none_match.is_some() || self.generation == Some(0)
+    }
+}
+
+/// The first generation. Google's are microseconds; these only look like it.
+const GENERATION_FIRST: u64 = 1_700_000_000_000_000;
 
 impl Objects {
     pub(crate) fn stored(&self) -> MutexGuard<'_, Stored> {
@@ -76,28 +90,28 @@ impl Objects {
         self.stored().by_key.keys().cloned().collect()
     }
 
-    /// Compares and writes: in one hold of the lock, or as the conduct has it.
+    /// Compares and writes, as [`Objects::write_object`]; the tag.
     pub(crate) async fn write(
         &self,
         key: &str,
         condition: &Condition,
         bytes: Bytes,
     ) -> S3Result<ETag> {
-        self.write_as(key, condition, bytes, None).await
+        Ok(self.write_object(key, condition, bytes).await?.e_tag)
     }
 
-    /// As [`Objects::write`], with a tag of its own where one is given.
-    pub(crate) async fn write_as(
+    /// Compares and writes: in one hold of the lock, or as the conduct has it.
+    pub(crate) async fn write_object(
         &self,
         key: &str,
         condition: &Condition,
         bytes: Bytes,
-        e_tag: Option<ETag>,
-    ) -> S3Result<ETag> {
+    ) -> S3Result<Object> {
+        let e_tag = condition.e_tag.clone();
         let gap = {
             let mut stored = self.stored();
             stored.check(key, condition)?;
-            match stored.conduct.conditions.gap(condition.if_none_match.is_some()) {
+            match stored.conduct.conditions.gap(condition.is_create()) {
                 None => return Ok(stored.insert(key, bytes, e_tag)),
                 Some(gap) => gap,
             }
@@ -145,6 +159,15 @@ impl Stored {
             (Some(_), Some(_)) => return Err(s3_error!(PreconditionFailed)),
             (Some(_), None) => return Err(s3_error!(NoSuchKey)),
         }
+        let found_generation = found.map_or(0, |it| it.generation);
+        match condition.generation {
+            Some(0) if !checks_none => (),
+            Some(1..) if !checks_match => (),
+            Some(generation) if generation != found_generation => {
+                return Err(s3_error!(PreconditionFailed));
+            }
+            Some(_) | None => (),
+        }
         match (condition.if_none_match.as_ref().filter(|_| checks_none), found) {
             (None, _) | (Some(_), None) => Ok(()),
             (Some(ETagCondition::Any), Some(_)) => Err(s3_error!(PreconditionFailed)),
@@ -152,7 +175,7 @@ impl Stored {
         }
     }
 
-    fn insert(&mut self, key: &str, bytes: Bytes, given: Option<ETag>) -> ETag {
+    fn insert(&mut self, key: &str, bytes: Bytes, given: Option<ETag>) -> Object {
         self.n_writes += 1;
         let hash = || given.map_or_else(|| md5_of(&bytes), ETag::into_value);
         let e_tag = match self.conduct.tags {
@@ -165,10 +188,11 @@ impl Stored {
             (SystemTime::UNIX_EPOCH + Duration::from_secs(self.n_writes)).into();
         let (len_bytes, written_at) = (bytes.len(), Instant::now());
         let listed = Listed { len_bytes, e_tag: e_tag.clone(), modified: modified.clone() };
-        let object = Object { bytes, e_tag: e_tag.clone(), modified, written_at };
-        self.by_key.insert(key.into(), object);
+        let generation = GENERATION_FIRST + self.n_writes;
+        let object = Object { bytes, e_tag, modified, generation, written_at };
+        self.by_key.insert(key.into(), object.clone());
         self.list_later(key, Some(listed));
-        e_tag
+        object
     }
 
     pub(crate) fn remove(&mut self, key: &str) {

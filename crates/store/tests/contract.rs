@@ -5,11 +5,13 @@
 use std::env;
 use std::sync::Arc;
 
-use headwater_s3_double::{ACCESS_KEY_ID, Op, S3Double, SECRET_ACCESS_KEY};
+use headwater_s3_double::{
+    ACCESS_KEY_ID, ACCESS_TOKEN, GcsDouble, Op, S3Double, SECRET_ACCESS_KEY,
+};
 use headwater_store::contract::{Notes, Place, check_all, clean};
 use headwater_store::{
-    AzureAccessKey, AzureContainer, AzureOptions, Entropy, LocalDir, Memory, S3Bucket,
-    S3Credentials, S3Options, Store,
+    AzureAccessKey, AzureContainer, AzureOptions, Entropy, GcsBucket, GcsOptions, LocalDir, Memory,
+    S3Bucket, S3Credentials, S3Options, Store,
 };
 
 fn place(one: impl Store, other: impl Store, prefix: &str) -> Place {
@@ -36,11 +38,15 @@ async fn a_directory_keeps_the_contract() {
 }
 
 fn s3(double: &S3Double, prefix: &str) -> S3Bucket {
+    s3_at(&double.url(prefix))
+}
+
+fn s3_at(url: &str) -> S3Bucket {
     let credentials = S3Credentials {
         access_key_id: ACCESS_KEY_ID.into(),
         secret_access_key: SECRET_ACCESS_KEY.into(),
     };
-    let options = S3Options::parse(&double.url(prefix)).unwrap();
+    let options = S3Options::parse(url).unwrap();
     S3Bucket::open(&S3Options { credentials: Some(credentials), ..options }).unwrap()
 }
 
@@ -57,6 +63,42 @@ async fn a_bucket_keeps_the_contract() {
 
         assert!(double.requests().count_with(Op::Upload, "sizes/large") > 2);
         assert_eq!(notes, Notes { tags_recur: true, reads_recur: true, tells_gone: true });
+    }
+}
+
+/// As Ceph 16 does it. In the usual form no replacement would ever match.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_bucket_that_compares_bare_tags_keeps_the_contract_in_that_form() {
+    let double = S3Double::start().await.unwrap();
+    double.set_conduct(Conduct { compared: Compared::Unquoted, ..Conduct::default() });
+    let place = |url: &str| {
+        let open = || s3_at(url);
+        place(open(), open(), "scratch").with_large(1 << 20).with_race(8, 2)
+    };
+
+    let broken = check_all(&place(&double.url("quoted"))).await.unwrap_err();
+    assert!(broken.rule.contains("replaced where the tag matches"), "{broken}");
+
+    let url = double.url("unquoted") + "&tag_form=unquoted";
+    check_all(&place(&url)).await.unwrap();
+}
+
+/// Against an endpoint of ours that plays the XML API: no server of others does
+/// it well enough to be asked (docs/stores.md).
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn google_cloud_storage_as_its_reference_has_it_keeps_the_contract() {
+    let double = GcsDouble::start().await.unwrap();
+    for prefix in ["", "some root/with%20/x"] {
+        let open = || {
+            let options = GcsOptions::parse(&double.url(prefix)).unwrap();
+            let access_token = Some(ACCESS_TOKEN.into());
+            GcsBucket::open(&GcsOptions { access_token, ..options }).unwrap()
+        };
+
+        let place = place(open(), open(), "scratch").with_large(33 << 20);
+        let notes = check_all(&place).await.unwrap();
+
+        assert_eq!(notes, Notes { tags_recur: false, reads_recur: true, tells_gone: false });
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn replace(place: &Place) -> Result<(), Broken> {
     let two = Bytes::from_static(b"2");
     let second = replaced(rule, place.other.replace_head(&key, &first, two).await)?;
     ensure("other bytes have another tag", first != second, &second)?;
-    for stale in [&first, &Tag::new("\"00000000000000000000000000000000\"")] {
+    for stale in [&first, &foreign(&first)] {
         mismatch(rule, &place.one.replace_head(&key, stale, Bytes::from_static(b"3")).await)?;
     }
     let found = read(rule, &*place.one, &key).await?;
@@ -35,15 +35,24 @@ pub(super) async fn replace(place: &Place) -> Result<(), Broken> {
     ensure("a read sees the write before it", found == (Bytes::from_static(b"3"), third), found)
 }
 
+/// A tag in the form of `tag` that no head has.
+fn foreign(tag: &Tag) -> Tag {
+    let version = tag.version().map(|_| "1".to_owned());
+    let e_tag = "\"00000000000000000000000000000000\"".to_owned();
+    Tag::from_parts(Some(e_tag), version).unwrap_or_else(|| tag.clone())
+}
+
 /// Whether a replacement tells that there is no head.
 pub(super) async fn missing(place: &Place) -> Result<bool, Broken> {
     let rule = "a head that does not exist is missing, and cannot be replaced";
+    let other = place.key("missing/other.json");
+    let form = replaced(rule, place.one.create_head(&other, Bytes::from_static(b"1")).await)?;
+    let tag = foreign(&form);
     let key = place.key("missing/head.json");
-    for known in [None, Some(&Tag::new("\"00000000000000000000000000000000\""))] {
+    for known in [None, Some(&tag)] {
         let seen = done(rule, place.one.read_head(&key, known).await)?;
         ensure(rule, seen == HeadRead::Missing, seen)?;
     }
-    let tag = Tag::new("\"00000000000000000000000000000000\"");
     let answer = place.one.replace_head(&key, &tag, Bytes::from_static(b"1")).await;
     let tells_gone = gone(rule, answer)?;
     let seen = done(rule, place.other.read_head(&key, None).await)?;
