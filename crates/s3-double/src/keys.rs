@@ -98,6 +98,14 @@ impl Keys {
         TemporaryKey { access_key_id, secret_access_key: secret, session_token }
     }
 
+    /// Ends all temporary keys.
+    pub(crate) fn expire(&self) {
+        let now = Instant::now();
+        for issued in self.state().issued.values_mut() {
+            issued.expires_at = issued.expires_at.min(now);
+        }
+    }
+
     /// The answer to a request for keys; `None` where it is another request.
     pub(crate) fn serve(&self, method: &Method, path: &str) -> Option<Bytes> {
         if (method, path) == (&Method::PUT, TOKEN_PATH) {

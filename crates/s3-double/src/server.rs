@@ -130,6 +130,11 @@ impl S3Double {
         self.front.keys.issue(lifetime)
     }
 
+    /// Makes all temporary keys expire now.
+    pub fn expire_keys(&self) {
+        self.front.keys.expire();
+    }
+
     /// Sets how long keys last that are fetched from the services of a machine
     /// or a container; an hour, if nothing is said.
     pub fn set_key_lifetime(&self, lifetime: Duration) {

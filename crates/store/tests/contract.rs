@@ -6,7 +6,7 @@ use std::env;
 use std::sync::Arc;
 
 use headwater_s3_double::{
-    ACCESS_KEY_ID, ACCESS_TOKEN, GcsDouble, Op, S3Double, SECRET_ACCESS_KEY,
+    ACCESS_KEY_ID, ACCESS_TOKEN, Compared, Conduct, GcsDouble, Op, S3Double, SECRET_ACCESS_KEY,
 };
 use headwater_store::contract::{Notes, Place, check_all, clean};
 use headwater_store::{
