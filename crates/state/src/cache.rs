@@ -12,7 +12,7 @@ use moka::future::Cache;
 use crate::chunk::{Chunk, ChunkError};
 use crate::error::StateError;
 use crate::page::{ChunkAt, Page, PageError};
-use crate::source::Source;
+use crate::source::{Keep, Source};
 
 /// Parts of snapshots of any number of histories, up to a limit in bytes.
 /// Clones share it.
@@ -97,7 +97,7 @@ impl ChunkCache {
         source: &Source,
         chunk: &ChunkAt,
     ) -> Result<Arc<Chunk>, StateError> {
-        let fetch = async { fetch_chunk(source, chunk).await.map(Part::Chunk) };
+        let fetch = async { fetch_chunk(source, chunk, Keep::Yes).await.map(Part::Chunk) };
         let part = self.by_hash.try_get_with(chunk.object.hash, Box::pin(fetch)).await;
         let part = part.map_err(|error| StateError::clone(&error))?;
         let key = || source.key_of(chunk.seen_owner(), &chunk.object);
@@ -110,7 +110,7 @@ impl ChunkCache {
         source: &Source,
         page: &PageRef,
     ) -> Result<Arc<Page>, StateError> {
-        let fetch = async { fetch_page(source, page).await.map(Part::Page) };
+        let fetch = async { fetch_page(source, page, Keep::Yes).await.map(Part::Page) };
         let part = self.by_hash.try_get_with(page.object.hash, Box::pin(fetch)).await;
         let part = part.map_err(|error| StateError::clone(&error))?;
         let key = || source.key_of(page.owner.as_ref(), &page.object);
@@ -127,7 +127,7 @@ impl ChunkCache {
         let at_hand = self.by_hash.get(&chunk.object.hash).await;
         match at_hand.and_then(|it| it.chunk().ok()) {
             Some(chunk) => Ok(chunk),
-            None => fetch_chunk(source, chunk).await,
+            None => fetch_chunk(source, chunk, Keep::No).await,
         }
     }
 
@@ -140,7 +140,7 @@ impl ChunkCache {
         let at_hand = self.by_hash.get(&page.object.hash).await;
         match at_hand.and_then(|it| it.page().ok()) {
             Some(page) => Ok(page),
-            None => fetch_page(source, page).await,
+            None => fetch_page(source, page, Keep::No).await,
         }
     }
 }
@@ -148,9 +148,13 @@ impl ChunkCache {
 /// Fetches and decodes on the task that asks. Decoding a chunk of the usual
 /// size takes one or two milliseconds, less than the fetch before it; the
 /// format's limit bounds it.
-async fn fetch_chunk(source: &Source, chunk: &ChunkAt) -> Result<Arc<Chunk>, StateError> {
+async fn fetch_chunk(
+    source: &Source,
+    chunk: &ChunkAt,
+    keep: Keep,
+) -> Result<Arc<Chunk>, StateError> {
     let owner = chunk.seen_owner();
-    let bytes = source.fetch_of(owner, &chunk.object).await?;
+    let bytes = source.fetch_of(owner, &chunk.object, keep).await?;
     tracing::debug!(key = %chunk.object.key, size_bytes = bytes.len(), "chunk fetched");
     Chunk::decode(&bytes, chunk).map(Arc::new).map_err(|error| {
         let key = source.key_of(owner, &chunk.object);
@@ -161,9 +165,9 @@ async fn fetch_chunk(source: &Source, chunk: &ChunkAt) -> Result<Arc<Chunk>, Sta
     })
 }
 
-async fn fetch_page(source: &Source, page: &PageRef) -> Result<Arc<Page>, StateError> {
+async fn fetch_page(source: &Source, page: &PageRef, keep: Keep) -> Result<Arc<Page>, StateError> {
     let owner = page.owner.as_ref();
-    let bytes = source.fetch_of(owner, &page.object).await?;
+    let bytes = source.fetch_of(owner, &page.object, keep).await?;
     tracing::debug!(key = %page.object.key, size_bytes = bytes.len(), "index page fetched");
     Page::decode(bytes, page).map(Arc::new).map_err(|error| {
         let key = source.key_of(owner, &page.object);

@@ -27,7 +27,9 @@
 mod build;
 mod cache;
 mod chunk;
+mod disk;
 mod error;
+mod hydrate;
 mod loader;
 mod overlay;
 mod page;
@@ -47,6 +49,8 @@ mod fetch_test;
 #[cfg(test)]
 mod fork_test;
 #[cfg(test)]
+mod hydrate_test;
+#[cfg(test)]
 mod model_test;
 #[cfg(test)]
 mod page_test;
@@ -56,7 +60,9 @@ pub use self::build::{
     write_receipt_pages, write_segment,
 };
 pub use self::cache::ChunkCache;
+pub use self::disk::{DiskCache, DiskCacheInUse, DiskReadings};
 pub use self::error::{BuildError, Defect, StateError};
+pub use self::hydrate::{Hydrated, HydrationRate};
 pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened, ReachedObject};
 pub use self::seen::Seen;
 pub use self::view::{Entry, Page, Scan, View};

@@ -7,8 +7,10 @@ use headwater_core::format::DecodeError;
 use headwater_core::hash::ContentHash;
 use headwater_core::head::ObjectRef;
 use headwater_core::id::HistoryName;
+use headwater_core::keys::ObjectKind;
 use headwater_store::Store;
 
+use crate::disk::DiskCache;
 use crate::error::{Defect, StateError};
 
 /// The objects of one history, and those of others that it names.
@@ -16,6 +18,16 @@ use crate::error::{Defect, StateError};
 pub(crate) struct Source {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) history: HistoryName,
+    /// Looked into first, for what is named by its content.
+    pub(crate) disk: Option<DiskCache>,
+}
+
+/// Whether what was fetched goes to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Yes,
+    /// A pass over everything would push out what requests use.
+    No,
 }
 
 impl Source {
@@ -27,7 +39,7 @@ impl Source {
 
     /// Reads an object whole. Its bytes are the ones that were referenced.
     pub(crate) async fn fetch(&self, object: &ObjectRef) -> Result<Bytes, StateError> {
-        self.fetch_of(None, object).await
+        self.fetch_of(None, object, Keep::Yes).await
     }
 
     /// As [`Source::fetch`], of another history if it has an owner.
@@ -35,7 +47,14 @@ impl Source {
         &self,
         owner: Option<&Arc<HistoryName>>,
         object: &ObjectRef,
+        keep: Keep,
     ) -> Result<Bytes, StateError> {
+        let disk = self.disk.as_ref().filter(|_| is_for_disk(object));
+        if let Some(disk) = disk
+            && let Some(bytes) = disk.get(object.hash, object.size_bytes).await
+        {
+            return Ok(bytes);
+        }
         let key = self.key_of(owner, object);
         let bytes = self.store.get_sized(&key, object.size_bytes).await;
         let bytes = bytes.map_err(StateError::of_read)?;
@@ -46,6 +65,9 @@ impl Source {
         }
         if ContentHash::of(&bytes) != object.hash {
             return Err(StateError::Bad { key, what: Defect::Hash });
+        }
+        if let Some(disk) = disk.filter(|_| keep == Keep::Yes) {
+            disk.put(object.hash, &bytes);
         }
         Ok(bytes)
     }
@@ -63,5 +85,16 @@ impl Source {
     /// The error for an object that is whole and does not fit.
     pub(crate) fn contradicts(&self, object: &ObjectRef, fact: &'static str) -> StateError {
         StateError::contradicts(self.history.object_key(&object.key), fact)
+    }
+}
+
+/// What is read again and again, and what opening reads. Change entries are
+/// small, and soon in a segment.
+fn is_for_disk(object: &ObjectRef) -> bool {
+    match object.key.kind() {
+        ObjectKind::Chunk | ObjectKind::Segment | ObjectKind::Snapshot | ObjectKind::Receipts => {
+            true
+        }
+        ObjectKind::Change | ObjectKind::Data | ObjectKind::Archive => false,
     }
 }

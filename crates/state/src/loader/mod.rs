@@ -21,6 +21,7 @@ use self::archive::ArchiveCache;
 pub use self::reached::ReachedObject;
 pub use self::tail::LoadedChange;
 use crate::cache::ChunkCache;
+use crate::disk::DiskCache;
 use crate::error::StateError;
 use crate::source::Source;
 use crate::view::{Base, View};
@@ -81,9 +82,16 @@ impl Loader {
         options: LoadOptions,
     ) -> Self {
         let options = LoadOptions { fetches_max: options.fetches_max.max(1) };
-        let source = Arc::new(Source { store, history });
+        let source = Arc::new(Source { store, history, disk: None });
         let (archive_cache, changes_decoded) = (Arc::default(), Arc::default());
         Self { source, cache, archive_cache, options, changes_decoded }
+    }
+
+    /// As this one, with objects of every history kept on a disk as well.
+    #[must_use]
+    pub fn with_disk(self, disk: DiskCache) -> Self {
+        let (store, history) = (Arc::clone(&self.source.store), self.source.history.clone());
+        Self { source: Arc::new(Source { store, history, disk: Some(disk) }), ..self }
     }
 
     /// The history.
