@@ -41,6 +41,7 @@ mod meter;
 mod open;
 mod pace;
 mod pools;
+pub mod probe;
 mod retry;
 mod s3;
 mod seal;

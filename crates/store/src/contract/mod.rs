@@ -107,6 +107,37 @@ impl Place {
     }
 }
 
+/// One part of the suite, for who cannot ask all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Create,
+    Replace,
+    Missing,
+    ConditionalRead,
+    DeleteAndRecreate,
+    CreateOnce,
+    Sizes,
+    Delete,
+    List,
+    ListFolder,
+}
+
+/// Checks one part.
+pub(crate) async fn check_rule(place: &Place, rule: Rule) -> Result<(), Broken> {
+    match rule {
+        Rule::Create => heads::create(place).await,
+        Rule::Replace => heads::replace(place).await,
+        Rule::Missing => heads::missing(place).await.map(|_| ()),
+        Rule::ConditionalRead => heads::conditional_read(place).await,
+        Rule::DeleteAndRecreate => heads::delete_and_recreate(place).await.map(|_| ()),
+        Rule::CreateOnce => objects::create_once(place).await,
+        Rule::Sizes => objects::sizes(place).await,
+        Rule::Delete => objects::delete(place).await,
+        Rule::List => objects::list(place).await,
+        Rule::ListFolder => objects::list_folder(place).await,
+    }
+}
+
 /// Checks every rule; the first one that is broken ends it.
 ///
 /// # Errors
