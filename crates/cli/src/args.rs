@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use headwater_client::{Client, Consistency, HistoryId, Session, Token};
 
+use crate::doctor::DoctorArgs;
 use crate::exit::EXIT_CODES;
 use crate::export::ExportArgs;
 use crate::failed::Failed;
@@ -90,6 +91,8 @@ pub struct Connection {
 pub enum Command {
     /// Run a writer and a replica in one process.
     Serve(Box<ServeArgs>),
+    /// Find out whether a store can be trusted, by trying.
+    Doctor(DoctorArgs),
     /// Create a history.
     Create(CreateArgs),
     /// List histories.

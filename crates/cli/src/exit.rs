@@ -25,6 +25,8 @@ pub enum Exit {
     Unavailable,
     /// Stored data is damaged, or newer than this build.
     BadData,
+    /// Done, and something was found that should be looked at.
+    Warned,
     /// Stopped by a signal.
     Interrupted,
 }
@@ -42,6 +44,7 @@ Exit codes:
     6  not found: no such history, key, operation or version
     7  unavailable: no answer in time, and nothing was applied; try again
     8  bad data: a stored object is damaged, or newer than this build
+    9  done, with warnings: doctor found something to look at
   130  interrupted";
 
 impl Exit {
@@ -57,6 +60,7 @@ impl Exit {
             Self::NotFound => 6,
             Self::Unavailable => 7,
             Self::BadData => 8,
+            Self::Warned => 9,
             Self::Interrupted => 130,
         }
     }
@@ -73,6 +77,7 @@ impl Exit {
             Self::NotFound => "notFound",
             Self::Unavailable => "unavailable",
             Self::BadData => "badData",
+            Self::Warned => "warned",
             Self::Interrupted => "interrupted",
         }
     }
@@ -100,6 +105,7 @@ mod tests {
             Exit::NotFound,
             Exit::Unavailable,
             Exit::BadData,
+            Exit::Warned,
             Exit::Interrupted,
         ] {
             let line = format!("{:>5}  ", exit.code());

@@ -21,6 +21,7 @@
 
 mod args;
 mod condition;
+mod doctor;
 mod durable;
 mod exit;
 mod export;
@@ -85,6 +86,7 @@ async fn command(cli: &Cli) -> Result<Exit, Failed> {
 async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
     let client = cli.connection.client()?;
     match &cli.command {
+        Command::Doctor(args) => doctor::doctor(args, output).await,
         Command::Serve(args) => serve::serve(args, output).await,
         Command::Create(args) => histories::create(&client, args, output).await,
         Command::List(args) => histories::list(&client, args, output).await,

@@ -20,7 +20,9 @@ use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry::{self, with_causes};
+use headwater_daemon::trust::{TrustOptions, Untrusted};
 use headwater_replica::Replica;
+use headwater_store::probe::Unfit;
 use headwater_store::{Clock, Entropy};
 use headwater_writer::{HeadNotice, WriterConfig};
 use serde_json::json;
@@ -42,6 +44,9 @@ pub struct ServeArgs {
     /// The keys that the store's objects are sealed with.
     #[command(flatten)]
     pub keys: KeyOptions,
+    /// Whether the store is asked at start.
+    #[command(flatten)]
+    pub trust: TrustOptions,
     /// Where to listen. Port 0 is one that the system chooses.
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS_DEFAULT, env = "HEADWATER_LISTEN")]
     pub listen: SocketAddr,
@@ -66,6 +71,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     let opened = StoreOptions { url: url.clone(), keys: args.keys.clone() }
         .open(entropy.clone())
         .map_err(|error| refused(&error))?;
+    args.trust.check(&opened, &entropy).await.map_err(untrusted)?;
     let listening = Listening::bind(args.listen).await.map_err(|error| refused(&error))?;
     let writer = headwater_writer::start(
         Arc::clone(&opened.store),
@@ -92,6 +98,14 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     replica.shutdown().await;
     served.map_err(|error| Failed::new(Exit::Unexpected, with_causes(&error)))?;
     Ok(Exit::Done)
+}
+
+fn untrusted(error: Untrusted) -> Failed {
+    let exit = match error.0 {
+        Unfit::Broken(_) => Exit::Rejected,
+        Unfit::Unanswered(_) => Exit::Unavailable,
+    };
+    Failed::new(exit, error.to_string())
 }
 
 /// Passes the writer's heads on to the replica, for as long as it is asked to.

@@ -2,8 +2,8 @@
 //!
 //! In here: [`telemetry`], [`signals`], [`serve`] (listen, health, reflection,
 //! drain), [`status`] (errors as every service says them), [`deadline`] (how
-//! long a request may take), [`options`] that the binaries share, and [`keys`]
-//! among them. Not in here: any service, and any decision of the protocol.
+//! long a request may take), [`options`] that the binaries share, [`keys`] and
+//! [`trust`] among them. Not in here: any service, and any decision of the protocol.
 
 pub mod deadline;
 pub mod keys;
@@ -12,3 +12,4 @@ pub mod serve;
 pub mod signals;
 pub mod status;
 pub mod telemetry;
+pub mod trust;

@@ -60,6 +60,8 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     /// Counts what reaches the bucket, repeats included.
     pub meter: Arc<Meter>,
+    /// Whether a server keeps it, which may be one that loses writes.
+    pub is_remote: bool,
 }
 
 impl StoreOptions {
@@ -84,7 +86,8 @@ impl StoreOptions {
             Some(keyring) => Arc::new(Sealed::new(store, keyring)),
             None => Arc::new(Plain::new(store)),
         };
-        Ok(OpenStore { store, meter })
+        let is_local = ["file:", "memory:"].iter().any(|it| self.url.starts_with(it));
+        Ok(OpenStore { store, meter, is_remote: !is_local })
     }
 }
 

@@ -13,8 +13,13 @@ use headwater_store::probe::{
 use headwater_store::{Entropy, Memory, S3Bucket, S3Credentials, S3Options, Store};
 
 /// Enough to see what is there; less than on a user's bucket.
-const SMALL: ProbeConfig =
-    ProbeConfig { n_racers: 8, n_rounds: 3, n_samples: 3, measure_max: Duration::from_millis(50) };
+const SMALL: ProbeConfig = ProbeConfig {
+    n_racers: 8,
+    n_rounds: 3,
+    n_samples: 3,
+    large_len_bytes: 100_000,
+    measure_max: Duration::from_millis(50),
+};
 
 async fn start(names: &[&str]) -> S3Double {
     let double = S3Double::start().await.unwrap();
@@ -196,8 +201,22 @@ async fn the_short_form_refuses_what_loses_writes_and_cleans_up() {
     for name in ["unique-tags", "quoted-tags", "late-listing", "no-list", "one-a-second"] {
         let double = start(&[name]).await;
         let store = open(&double);
-        drop(check_at_start(&store, &entropy).await.unwrap_or_else(|it| panic!("{name}: {it}")));
+        let report = check_at_start(&store, &entropy).await;
+        let report = report.unwrap_or_else(|it| panic!("{name}: {it}"));
+        let denied = if name == "no-list" { &[Permission::List][..] } else { &[] };
+        assert_eq!(report.denied, denied, "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_short_form_names_permissions() {
+    let entropy = Entropy::from_os();
+    let double = start(&["no-put"]).await;
+    let error = check_at_start(&open(&double), &entropy).await.unwrap_err();
+    assert!(error.to_string().contains("s3:PutObject is missing"), "{error}");
+    let double = start(&["no-delete"]).await;
+    let report = check_at_start(&open(&double), &entropy).await.unwrap();
+    assert_eq!(report.denied, [Permission::Delete]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -8,6 +8,7 @@ use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry;
+use headwater_daemon::trust::TrustOptions;
 use headwater_store::{Clock, Entropy};
 use headwater_writer::WriterConfig;
 
@@ -20,6 +21,8 @@ struct Arguments {
     listen: SocketAddr,
     #[command(flatten)]
     store: StoreOptions,
+    #[command(flatten)]
+    trust: TrustOptions,
     #[command(flatten)]
     process: ProcessOptions,
     #[command(flatten)]
@@ -42,6 +45,7 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stop = StopSignal::install()?;
     let entropy = Entropy::from_os();
     let opened = arguments.store.open(entropy.clone())?;
+    arguments.trust.check(&opened, &entropy).await?;
     let writer = headwater_writer::start(opened.store, arguments.writer, entropy, Clock::system())?;
     let listening = Listening::bind(arguments.listen).await?;
     println!("headwater-writer listens on {}", listening.local_address());

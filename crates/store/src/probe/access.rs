@@ -7,7 +7,7 @@ use super::{Probe, told};
 use crate::{NoBucket, PutError, ReadError};
 
 /// How a call of each kind went.
-enum Access {
+pub(super) enum Access {
     Allowed,
     Denied(String),
     /// The answer is about something else.
@@ -46,7 +46,7 @@ pub(super) async fn check(probe: &Probe, report: &mut Report) {
     note(report, Permission::Delete, delete, Verdict::Warns);
 }
 
-fn of<T>(answer: Result<T, ReadError>) -> Access {
+pub(super) fn of<T>(answer: Result<T, ReadError>) -> Access {
     answer.map_or_else(|it| access(&it), |_| Access::Allowed)
 }
 
@@ -62,7 +62,7 @@ fn access(error: &ReadError) -> Access {
     }
 }
 
-fn note(report: &mut Report, permission: Permission, access: Access, severity: Verdict) {
+pub(super) fn note(report: &mut Report, permission: Permission, access: Access, severity: Verdict) {
     let (id, without) = match permission {
         Permission::Put => {
             (CheckId::PutAllowed, "nothing can be written: replicas run, writers do not")

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use object_store::Error;
 
-use super::report::{CheckId, Report, TagForm, TagKind, TagSource, Verdict};
+use super::report::{CheckId, Permission, Report, TagForm, TagKind, TagSource, Verdict};
 use super::told;
 use crate::{HeadRead, HeadWrite, NoAnswer, NoAnswerKind, Store, TimedOut};
 
@@ -67,7 +67,12 @@ async fn created(store: &dyn Store, key: &str, report: &mut Report) -> Option<Ta
         }
         HeadWrite::NoAnswer(it) => {
             let (verdict, detail) = unproven(&it);
-            report.add(CheckId::Tag, verdict, detail);
+            let is_denied = it.kind == NoAnswerKind::Denied;
+            if is_denied && !report.is_denied(Permission::Put) {
+                report.denied.push(Permission::Put);
+            }
+            let missing = if is_denied { "s3:PutObject is missing: " } else { "" };
+            report.add(CheckId::Tag, verdict, format!("{missing}{detail}"));
         }
     }
     None

@@ -29,6 +29,7 @@ mod race;
 mod report;
 mod rules;
 mod scratch;
+mod settings;
 mod short;
 
 use std::fmt;
@@ -45,7 +46,7 @@ pub use self::report::{
 pub use self::scratch::Left;
 use self::scratch::Tracked;
 pub use self::short::{Unfit, check_at_start};
-use crate::{Entropy, Store, Timeout, TimeoutConfig};
+use crate::{Clock, Entropy, OpenError, S3Bucket, S3Options, Store, Timeout, TimeoutConfig};
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct ProbeConfig {
     pub n_rounds: usize,
     /// Calls of each kind whose time is taken.
     pub n_samples: usize,
+    /// Size of the large object, in bytes.
+    pub large_len_bytes: usize,
     /// Longest time for the samples of one kind, and for the measurement of
     /// replacements.
     pub measure_max: Duration,
@@ -65,9 +68,15 @@ impl Default for ProbeConfig {
     /// 32 racers in 40 rounds. Where one update in three is lost, as was seen,
     /// the chance that 40 rounds see none is below 10^-6 even if a round has
     /// only two racers that matter. 40 samples show a 97th percentile; the
-    /// slowest one stands for the 99th.
+    /// slowest one stands for the 99th. 36 MiB is past what goes by one request.
     fn default() -> Self {
-        Self { n_racers: 32, n_rounds: 40, n_samples: 40, measure_max: Duration::from_secs(3) }
+        Self {
+            n_racers: 32,
+            n_rounds: 40,
+            n_samples: 40,
+            large_len_bytes: 36 << 20,
+            measure_max: Duration::from_secs(3),
+        }
     }
 }
 
@@ -80,6 +89,8 @@ pub struct Probe {
     prefix: String,
     entropy: Entropy,
     config: ProbeConfig,
+    /// For questions about the bucket itself; `None` where it is not S3.
+    settings: Option<(S3Bucket, String)>,
 }
 
 impl fmt::Debug for Probe {
@@ -104,7 +115,25 @@ impl Probe {
         };
         let (one, other) = (around(one), around(other));
         let prefix = scratch_prefix(&entropy);
-        Self { one, other, tracked, prefix, entropy, config }
+        Self { one, other, tracked, prefix, entropy, config, settings: None }
+    }
+
+    /// Prepares to examine the store that `url` names, its settings too.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names the part of the URL that is wrong.
+    pub fn open(url: &str, entropy: Entropy, config: ProbeConfig) -> Result<Self, OpenError> {
+        let mut probe = Self::new(crate::open(url)?, crate::open(url)?, entropy, config);
+        if url.starts_with("s3://") {
+            let options = S3Options::parse(url)?;
+            let root = match options.prefix.as_str() {
+                "" => String::new(),
+                prefix => format!("{prefix}/"),
+            };
+            probe.settings = Some((S3Bucket::open(&options)?, root));
+        }
+        Ok(probe)
     }
 
     /// Below the root of the store; ends without `/`.
@@ -128,6 +157,10 @@ impl Probe {
         basics::check(&*one, &*other, &self.key("basics"), &mut report).await;
         if report.is_broken(CheckId::OwnTag) || report.is_broken(CheckId::Tag) {
             return report;
+        }
+        if let Some((bucket, root)) = &self.settings {
+            progress("settings");
+            settings::check(bucket, root, &Clock::system(), &mut report).await;
         }
         progress("rules");
         rules::check(self, &one, &other, &mut report).await;
@@ -159,6 +192,14 @@ impl Probe {
     fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.prefix)
     }
+}
+
+/// The URL with the setting for stores that compare tags without their quotes
+/// (Ceph's radosgw); `None` where there is no such setting, or it is made.
+pub fn url_with_unquoted_tags(url: &str) -> Option<String> {
+    let may = url.starts_with("s3://") && !url.contains("tag_form=");
+    let separator = if url.contains('?') { '&' } else { '?' };
+    may.then(|| format!("{url}{separator}tag_form=unquoted"))
 }
 
 /// No history has such a name: `~` is not in one, so a listing of histories

@@ -31,6 +31,7 @@ pub(super) async fn check(
         let stores = [one, other].map(|it| Arc::clone(it) as Arc<dyn Store>);
         let [one, other] = stores;
         contract::Place::new(one, other, &probe.key(name), probe.entropy.clone())
+            .with_large(probe.config.large_len_bytes)
     };
     let mut asking = Asking { patients: [one, other], report };
     let may_delete = !asking.report.is_denied(Permission::Delete);

@@ -1,0 +1,48 @@
+//! Whether a process may write to its store: asked once, at its start.
+
+use std::sync::Arc;
+
+use headwater_store::probe::{Unfit, check_at_start};
+use headwater_store::{Entropy, Meter, Store};
+
+use crate::options::OpenStore;
+
+/// How much a writer trusts its store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct TrustOptions {
+    /// Do not ask the store at start whether it keeps conditional writes. For
+    /// one that was found safe by `headwater doctor`.
+    #[arg(long, env = "HEADWATER_TRUST_STORE")]
+    pub trust_store: bool,
+}
+
+/// A store that is not to be written to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}. `headwater doctor URL` asks it in full; --trust-store starts without asking")]
+pub struct Untrusted(pub Unfit);
+
+impl TrustOptions {
+    /// Asks the store in short, below a scratch prefix: about a hundred
+    /// requests, which the store's meter counts. What is not allowed is logged.
+    ///
+    /// A local directory and a store in memory are not asked: their conduct is
+    /// that of this build, which its tests hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Untrusted`] when it loses writes, and when it does not answer: a store
+    /// that could not be asked may be one of those that lose writes.
+    pub async fn check(&self, opened: &OpenStore, entropy: &Entropy) -> Result<(), Untrusted> {
+        if self.trust_store || !opened.is_remote {
+            return Ok(());
+        }
+        // Below what paces and repeats: races are to reach the store as such.
+        let bucket: Arc<dyn Store> = Arc::<Meter>::clone(&opened.meter);
+        let report = check_at_start(&bucket, entropy).await.map_err(Untrusted)?;
+        for permission in &report.denied {
+            let action = permission.s3_action();
+            tracing::warn!(action, "a permission is missing; `headwater doctor` says what for");
+        }
+        Ok(())
+    }
+}
