@@ -71,7 +71,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     let opened = StoreOptions { url: url.clone(), keys: args.keys.clone() }
         .open(entropy.clone())
         .map_err(|error| refused(&error))?;
-    args.trust.check(&opened, &entropy).await.map_err(untrusted)?;
+    args.trust.check(&opened, &entropy).await.map_err(|error| untrusted(&error))?;
     let listening = Listening::bind(args.listen).await.map_err(|error| refused(&error))?;
     let writer = headwater_writer::start(
         Arc::clone(&opened.store),
@@ -100,7 +100,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-fn untrusted(error: Untrusted) -> Failed {
+fn untrusted(error: &Untrusted) -> Failed {
     let exit = match error.0 {
         Unfit::Broken(_) => Exit::Rejected,
         Unfit::Unanswered(_) => Exit::Unavailable,

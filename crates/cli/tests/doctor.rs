@@ -30,7 +30,7 @@ fn named(name: &str) -> Conduct {
 
 /// Away from the threads of the endpoint.
 async fn doctor(double: &S3Double, options: &[&str]) -> Ran {
-    let url = double.url("root");
+    let url = double.url("lake");
     let arguments = [&["doctor", &url, "--racers", "8", "--rounds", "3"], options].concat();
     let mut command = headwater(&arguments);
     with_keys(&mut command);
@@ -68,7 +68,7 @@ async fn a_bucket_that_loses_writes_is_refused_by_doctor_and_by_writers() {
     assert_eq!(ran.code, 3, "{ran:?}");
     assert_eq!(check(&ran.only(), "replace-race")["verdict"], "broken");
 
-    let url = double.url("root");
+    let url = double.url("lake");
     let mut command = headwater(&["serve", "--listen", "127.0.0.1:0", "--store", &url, "--json"]);
     with_keys(&mut command);
     let ran = tokio::task::spawn_blocking(move || run(command, b"")).await.unwrap();
@@ -111,7 +111,7 @@ async fn settings_that_harm_a_history_are_named() {
     };
     let conduct = Conduct {
         versioning: Versioning::Enabled,
-        lifecycle: vec![expires("root/")],
+        lifecycle: vec![expires("lake/")],
         clock_ahead_s: 300,
         ..Conduct::default()
     };
@@ -148,7 +148,7 @@ async fn a_missing_permission_comes_with_the_smallest_policy() {
     assert_eq!(ran.code, 9, "{ran:?}");
     let text = String::from_utf8(ran.stdout).unwrap();
     assert!(text.contains("s3:ListBucket is missing"), "{text}");
-    assert!(text.contains("arn:aws:s3:::headwater/root/*"), "{text}");
+    assert!(text.contains("arn:aws:s3:::headwater/lake/*"), "{text}");
 
     double.set_conduct(named("no-put"));
     let ran = doctor(&double, &["--json"]).await;
@@ -159,7 +159,7 @@ async fn a_missing_permission_comes_with_the_smallest_policy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_it_and_what_was_written_is_deleted() {
     let double = start(Conduct::default()).await;
-    let url = double.url("root");
+    let url = double.url("lake");
     let mut command = headwater(&["doctor", &url, "--rounds", "2000"]);
     with_keys(&mut command).stdout(Stdio::piped());
     let ended = {
