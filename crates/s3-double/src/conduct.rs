@@ -28,6 +28,8 @@ pub struct Conduct {
     /// What is refused with 403. Without [`Op::List`], what does not exist is
     /// refused as well, as S3 does it: a 404 would tell who may not list.
     pub denied: BTreeSet<Op>,
+    /// The access key id that this is denied to; `None`: to everybody.
+    pub denied_key: Option<String>,
     /// How far the clock of the `Date` header is ahead, in seconds.
     pub clock_ahead_s: i64,
     /// Whether the bucket says that it keeps versions. It keeps none.
@@ -148,6 +150,14 @@ pub struct LifecycleRule {
 pub struct UnknownConduct {
     /// The name.
     pub name: String,
+}
+
+impl Conduct {
+    /// Whether `op` is denied to who signs with this key.
+    pub(crate) fn denies(&self, op: Op, key_id: Option<&str>) -> bool {
+        let is_meant = self.denied_key.as_deref().is_none_or(|it| Some(it) == key_id);
+        is_meant && self.denied.contains(&op)
+    }
 }
 
 /// The time between comparison and writing where a name orders a race.

@@ -44,7 +44,7 @@ pub(crate) async fn call(objects: &Objects, request: Request<Bytes>) -> S3Result
         (&Method::GET | &Method::HEAD, false) => get(objects, &key, request.headers()),
         (&Method::DELETE, false) => {
             // Unlike S3, which is content where there is nothing.
-            objects.find(&key, None)?;
+            objects.find(&key, None, None)?;
             objects.stored().remove(&key);
             status(StatusCode::NO_CONTENT)
         }
@@ -76,7 +76,7 @@ async fn put(
 fn get(objects: &Objects, key: &str, headers: &HeaderMap) -> S3Result<Response<Body>> {
     let condition = headers.get(IF_NONE_MATCH).map(HeaderValue::as_bytes);
     let condition = condition.and_then(|it| ETagCondition::parse_http_header(it).ok());
-    let object = objects.find(key, condition.as_ref())?;
+    let object = objects.find(key, condition.as_ref(), None)?;
     let whole = object.bytes.len();
     let mut answer = status(StatusCode::OK)?;
     describe(&object, answer.headers_mut())?;

@@ -2,7 +2,7 @@
 //!
 //! In here: one key pair that lasts, temporary ones that expire, and the two
 //! services of a cloud that hand those out: that of a machine
-//! (`AWS_EC2_METADATA_SERVICE_ENDPOINT`) and that of a container
+//! (`AWS_METADATA_ENDPOINT`) and that of a container
 //! (`AWS_CONTAINER_CREDENTIALS_FULL_URI`). Not in here: roles and policies
 //! ([`Conduct::denied`](crate::Conduct::denied)).
 

@@ -18,8 +18,9 @@ const NO_TAG: HeaderValue = HeaderValue::from_static("\"no tag is like this\"");
 /// Refuses a request, or makes it one that the bucket takes as the conduct has
 /// it.
 pub(crate) fn before(conduct: &Conduct, op: Op, request: &mut Request<Bytes>) -> Option<S3Error> {
-    let is_put_denied = op == Op::Upload && conduct.denied.contains(&Op::Put);
-    if is_put_denied || conduct.denied.contains(&op) {
+    let key_id = key_id(request);
+    let is_put_denied = op == Op::Upload && conduct.denies(Op::Put, key_id);
+    if is_put_denied || conduct.denies(op, key_id) {
         return Some(s3_error!(AccessDenied, "the policy of this test does not allow {op:?}"));
     }
     if op == Op::Put
@@ -31,6 +32,13 @@ pub(crate) fn before(conduct: &Conduct, op: Op, request: &mut Request<Bytes>) ->
         request.headers_mut().insert(IF_MATCH, other);
     }
     None
+}
+
+/// Who says to have signed (AWS, "Authenticating requests: using the
+/// Authorization header"). Whether it is true is found out later.
+fn key_id(request: &Request<Bytes>) -> Option<&str> {
+    let authorization = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    authorization.split_once("Credential=")?.1.split('/').next()
 }
 
 /// What If-Match is replaced by, so that quoted tags can be compared with it;

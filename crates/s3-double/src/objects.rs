@@ -60,9 +60,10 @@ impl S3 for Objects {
         &self,
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
+        let key_id = request.credentials.map(|it| it.access_key);
         let input = request.input;
         check_bucket(&input.bucket)?;
-        let object = self.find(&input.key, input.if_none_match.as_ref())?;
+        let object = self.find(&input.key, input.if_none_match.as_ref(), key_id.as_deref())?;
         let whole = object.bytes.len();
         let (bytes, content_range) = match input.range {
             None => (object.bytes, None),
@@ -89,9 +90,10 @@ impl S3 for Objects {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let key_id = request.credentials.map(|it| it.access_key);
         let input = request.input;
         check_bucket(&input.bucket)?;
-        let object = self.find(&input.key, input.if_none_match.as_ref())?;
+        let object = self.find(&input.key, input.if_none_match.as_ref(), key_id.as_deref())?;
         Ok(S3Response::new(HeadObjectOutput {
             content_length: length(&object.bytes),
             e_tag: Some(object.e_tag),

@@ -146,7 +146,7 @@ impl S3Double {
         self.front.keys.n_fetched()
     }
 
-    /// Where a machine's keys are fetched (`AWS_EC2_METADATA_SERVICE_ENDPOINT`).
+    /// Where a machine's keys are fetched (`AWS_METADATA_ENDPOINT`).
     pub fn metadata_endpoint(&self) -> String {
         self.endpoint()
     }

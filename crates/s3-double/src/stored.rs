@@ -124,10 +124,11 @@ impl Objects {
         &self,
         key: &str,
         if_none_match: Option<&ETagCondition>,
+        key_id: Option<&str>,
     ) -> S3Result<Object> {
         let stored = self.stored();
         let Some(object) = stored.by_key.get(key).cloned() else {
-            let may_list = !stored.conduct.denied.contains(&Op::List);
+            let may_list = !stored.conduct.denies(Op::List, key_id);
             return Err(if may_list { s3_error!(NoSuchKey) } else { s3_error!(AccessDenied) });
         };
         match if_none_match {

@@ -70,12 +70,15 @@ pub struct S3Options {
     pub bucket_key: Option<bool>,
     /// A section of the shared credentials and config files.
     pub profile: Option<String>,
+    /// URL of the service that hands out a machine's keys.
+    pub metadata_endpoint: Option<String>,
     /// Instead of the environment's credentials, or those of the machine.
     pub credentials: Option<S3Credentials>,
 }
 
 const KNOWN: &str = "endpoint, region, allow_http, path_style, directory, multipart, \
-    request_payer, tag_form, sse, sse_kms_key_id, sse_customer_key_file, bucket_key and profile";
+    request_payer, tag_form, sse, sse_kms_key_id, sse_customer_key_file, bucket_key, \
+    metadata_endpoint and profile";
 
 /// A client, and where it sends to.
 pub(super) struct Built {
@@ -99,6 +102,7 @@ impl S3Options {
             match name.as_str() {
                 "endpoint" => options.endpoint = Some(value),
                 "region" => options.region = Some(value),
+                "metadata_endpoint" => options.metadata_endpoint = Some(value),
                 "profile" => options.profile = Some(value),
                 "allow_http" => options.allow_http = Some(parse_bool(&name, &value)?),
                 "path_style" => options.path_style = Some(parse_bool(&name, &value)?),
@@ -168,6 +172,9 @@ impl S3Options {
         }
         if let Some(is_path_style) = self.path_style {
             builder = builder.with_virtual_hosted_style_request(!is_path_style);
+        }
+        if let Some(endpoint) = &self.metadata_endpoint {
+            builder = builder.with_metadata_endpoint(endpoint);
         }
         if let Some(pays) = self.request_payer {
             builder = builder.with_request_payer(pays);
