@@ -55,7 +55,7 @@ const SERVICE: &[&str] = &[
 const SERVICE_TESTS: &[&str] = &["headwater-client", "headwater-s3-double"];
 
 /// These put everything together.
-const UNRESTRICTED: &[&str] = &["headwater-cli", "headwater-benches"];
+const UNRESTRICTED: &[&str] = &["headwater-cli", "headwater-benches", "headwater-sim"];
 
 /// Longest file, in lines. Past this a file has more than one subject.
 const FILE_LINES_MAX: usize = 600;

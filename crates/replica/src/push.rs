@@ -115,6 +115,7 @@ impl Subscriber {
         let adding = self.add_histories(requests);
         let hearing = self.hear(&mut writer, ReceiverStream::new(outgoing));
         tokio::select! {
+            biased;
             end = adding => end,
             end = hearing => end,
         }

@@ -40,6 +40,9 @@ impl Session {
     async fn next(&mut self) -> Result<Option<v1::SubscribeHeadsResponse>, Status> {
         loop {
             tokio::select! {
+                // What is asked for first: a notice of it may be next. There is
+                // an end to what one stream may ask for.
+                biased;
                 request = read(self.requests.as_mut()) => match request? {
                     Some(request) => self.add(&request)?,
                     // Half-closed: nothing is added any more.

@@ -10,6 +10,7 @@ mod driver;
 mod older;
 mod pace;
 mod waiters;
+mod watched;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +21,14 @@ use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
 use headwater_state::{Loader, Seen};
 use headwater_store::Entropy;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::catch_up::CheckFailure;
 use self::driver::{Ask, Checks, Driver, Want};
 use self::pace::Pace;
+use self::watched::Watched;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
@@ -54,7 +56,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Shared {
     loader: Loader,
-    state: watch::Sender<State>,
+    state: Watched<State>,
     recent: Mutex<Recent>,
     scans: Mutex<Scans>,
     /// How far this and all other histories were followed.
@@ -110,7 +112,7 @@ impl Follower {
         let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
         let shared = Arc::new(Shared {
             loader,
-            state: watch::Sender::new(State::default()),
+            state: Watched::default(),
             recent: Mutex::new(recent),
             scans: Mutex::new(Scans::new(config.scans_max, config.scan())),
             seen,
@@ -190,7 +192,7 @@ impl Follower {
         if let Some(proved) = self.shared.proved().filter(|it| version <= it.version()) {
             return Ok(proved.pin());
         }
-        let mut states = self.shared.state.subscribe();
+        let states = &self.shared.state;
         let mut newest = None;
         loop {
             // Another request's check may bring the version first. The answer
@@ -198,7 +200,7 @@ impl Follower {
             let checked = tokio::select! {
                 biased;
                 checked = self.pin_fresh(deadline) => checked,
-                reached = reach(&mut states, version) => return reached,
+                reached = reach(states, version) => return reached,
             };
             match checked {
                 Ok(pinned) if version <= pinned.version() => return Ok(pinned),
@@ -210,7 +212,7 @@ impl Follower {
             let again = deadline.min(Instant::now() + CATCH_UP_PAUSE);
             tokio::select! {
                 biased;
-                reached = reach(&mut states, version) => return reached,
+                reached = reach(states, version) => return reached,
                 () = sleep_until(again) => {}
             }
             // A check that began after the request arrived has said that the
@@ -282,14 +284,15 @@ impl Follower {
 }
 
 /// Waits until the version is there, or never will be.
-async fn reach(
-    states: &mut watch::Receiver<State>,
-    version: StateVersion,
-) -> Result<Pinned, PinError> {
-    let is_there = |it: &Proved| version <= it.version();
-    let state = states.wait_for(|it| it.is_ended || it.proved.as_ref().is_some_and(is_there));
-    let reached = state.await.ok().and_then(|it| it.proved.clone()).filter(is_there);
-    reached.map(|it| it.pin()).ok_or(PinError::Ended)
+async fn reach(states: &Watched<State>, version: StateVersion) -> Result<Pinned, PinError> {
+    let reached = states.wait_for(|it| {
+        let reached = it.proved.as_ref().filter(|it| version <= it.version());
+        match reached {
+            Some(proved) => Some(Ok(proved.pin())),
+            None => it.is_ended.then_some(Err(PinError::Ended)),
+        }
+    });
+    reached.await
 }
 
 fn pin_error(failure: CheckFailure) -> PinError {

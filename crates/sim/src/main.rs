@@ -1,0 +1,163 @@
+//! `headwater-sim`: runs seeds, and says which one failed and how to see it.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+use headwater_sim::{Keep, Kind, Plan, Report, Scenario, Totals, run};
+use headwater_store::Entropy;
+
+/// Runs whole deployments under seeds, with everything that can go wrong, and
+/// checks all that is published and answered.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The first seed. Drawn, and printed, where none is given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many seeds: one after the other. With a time or a number of
+    /// operations as well, at least so many.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// Goes on until so many operations of clients are done.
+    #[arg(long)]
+    operations: Option<u64>,
+    /// Goes on for so long, in minutes; or ends then at the latest, where
+    /// seeds or operations are given too.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// How plans are drawn.
+    #[arg(long, value_enum, default_value = "swarm")]
+    kind: Kind,
+    /// Plays a story by its name instead; `list` names all of them.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Prints everything that happens.
+    #[arg(long)]
+    trace: bool,
+    /// Runs each seed twice, and compares every event of the two.
+    #[arg(long)]
+    twice: bool,
+    /// Threads, each with a run of its own.
+    #[arg(long, default_value_t = 1)]
+    threads: u64,
+}
+
+/// What all threads share.
+struct Hunt {
+    first: u64,
+    next: AtomicU64,
+    is_over: AtomicBool,
+    totals: Mutex<Totals>,
+}
+
+#[expect(clippy::print_stdout, reason = "a command says what it found")]
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.scenario.as_deref().is_some_and(|it| Scenario::find(it).is_none()) {
+        let names: Vec<_> = Scenario::ALL.iter().map(|it| it.name).collect();
+        println!("scenarios: {}", names.join(", "));
+        return ExitCode::FAILURE;
+    }
+    let first = arguments.seed.unwrap_or_else(|| Entropy::from_os().below(1_000_000_000));
+    let hunt = Hunt {
+        first,
+        next: AtomicU64::new(first),
+        is_over: AtomicBool::new(false),
+        totals: Mutex::default(),
+    };
+    let watch = Watch::begin();
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads.max(1) {
+            scope.spawn(|| hunt.run(&arguments, &watch));
+        }
+    });
+    let totals = hunt.totals.into_inner().unwrap_or_default();
+    let seconds = watch.elapsed().as_secs_f64();
+    println!("{totals}");
+    println!("seeds {first} and following, {seconds:.1} s of wall time");
+    if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The wall clock: of no run, only of the hunt.
+struct Watch(std::time::Instant);
+
+impl Watch {
+    #[expect(clippy::disallowed_methods, reason = "a hunt ends by the clock on the wall")]
+    fn begin() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+impl Hunt {
+    fn run(&self, arguments: &Arguments, watch: &Watch) {
+        while !self.is_over.load(Ordering::Relaxed) && !self.is_enough(arguments, watch) {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            let report = one(arguments, seed);
+            let is_good = report.violations.is_empty();
+            let Ok(mut totals) = self.totals.lock() else { return };
+            totals.add(&report);
+            if !is_good {
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_enough(&self, arguments: &Arguments, watch: &Watch) -> bool {
+        let begun = self.next.load(Ordering::Relaxed) - self.first;
+        let Ok(totals) = self.totals.lock() else { return true };
+        let time_max = arguments.minutes.map(|it| Duration::from_secs_f64(it.max(0.0) * 60.0));
+        if time_max.is_some_and(|it| it <= watch.elapsed()) {
+            return true;
+        }
+        match (arguments.seeds, arguments.operations) {
+            (None, None) => time_max.is_none() && 1 <= begun,
+            (seeds, operations) => {
+                seeds.is_none_or(|it| it <= begun)
+                    && operations.is_none_or(|it| it <= totals.operations)
+            }
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a command says what it found")]
+fn one(arguments: &Arguments, seed: u64) -> Report {
+    let keep = match (arguments.trace, arguments.twice) {
+        (true, _) => Keep::Print,
+        (false, true) => Keep::Hash,
+        (false, false) => Keep::Count,
+    };
+    let scenario = arguments.scenario.as_deref().and_then(Scenario::find);
+    let once = || match scenario {
+        Some(scenario) => scenario.run(seed, keep),
+        None => run(Plan::draw(arguments.kind, seed), keep),
+    };
+    let mut report = once();
+    if arguments.twice {
+        let again = once();
+        if again != report {
+            report.violations.push("a second run of the seed is another one".into());
+        }
+    }
+    for violation in &report.violations {
+        println!("seed {seed}: {violation}");
+    }
+    if !report.violations.is_empty() {
+        let what = match (scenario, arguments.kind) {
+            (Some(scenario), _) => format!(" --scenario {}", scenario.name),
+            (None, Kind::Plain) => " --kind plain".to_owned(),
+            (None, Kind::Swarm) => String::new(),
+        };
+        println!("see it: headwater-sim --seed {seed}{what} --trace");
+    }
+    if arguments.trace || arguments.seeds.is_none() && arguments.minutes.is_none() {
+        println!("{}", report.summary());
+    }
+    report
+}

@@ -1,0 +1,227 @@
+//! Writers and replicas as processes: they start, are asked, die and start
+//! again.
+//!
+//! What runs in here is the real writer and the real replica over the real
+//! decorators. A death is a drop: nothing is answered, nothing is flushed, and
+//! what was sent already is on its way.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use headwater_core::id::HistoryName;
+use headwater_replica::{Reader, Replica, ReplicaConfig};
+use headwater_store::{Layers, LayersConfig, Store};
+use headwater_writer::{AskError, HeadNotice, Question, Told, Writer, WriterConfig};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+
+use crate::bucket::Bucket;
+use crate::dice::{Dice, entropy};
+use crate::link::{Hold, Link, LinkParts, Script};
+use crate::trace::Trace;
+use crate::weather::{Climate, Party, Weather};
+
+/// What a process is.
+#[derive(Clone, Debug)]
+pub(crate) enum Role {
+    Writer(Box<WriterConfig>),
+    Replica(Box<ReplicaConfig>),
+}
+
+/// A place for a process, and the process in it while one lives.
+pub(crate) struct Process {
+    pub(crate) index: usize,
+    pub(crate) hold: Hold,
+    surroundings: Surroundings,
+    state: Mutex<State>,
+}
+
+/// What a process is started in.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) seed: u64,
+    pub(crate) bucket: Bucket,
+    pub(crate) climate: Arc<Climate>,
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) to_bucket: Weather,
+    pub(crate) layers: LayersConfig,
+}
+
+struct State {
+    role: Role,
+    script: Script,
+    n_lives: u64,
+    n_deaths: u64,
+    life: Option<Life>,
+}
+
+/// A process that lives. Dropping it is its death.
+struct Life {
+    server: Server,
+    is_silent: Arc<AtomicBool>,
+    /// Calls that it serves, and what it does by itself.
+    tasks: JoinSet<()>,
+}
+
+enum Server {
+    Writer(Writer),
+    Replica(Arc<Replica>),
+}
+
+impl Process {
+    pub(crate) fn new(index: usize, role: Role, surroundings: Surroundings) -> Self {
+        let state = State { role, script: Script::default(), n_lives: 0, n_deaths: 0, life: None };
+        Self { index, hold: Hold::default(), surroundings, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the next life of the process meet this.
+    pub(crate) fn set_script(&self, script: Script) {
+        self.state().script = script;
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.state().life.is_some()
+    }
+
+    /// How often it was killed.
+    pub(crate) fn deaths(&self) -> u64 {
+        self.state().n_deaths
+    }
+
+    pub(crate) fn is_writer(&self) -> bool {
+        matches!(self.state().role, Role::Writer(_))
+    }
+
+    /// Whether its script had it die: it sends nothing any more.
+    pub(crate) fn has_fallen_silent(&self) -> bool {
+        self.state().life.as_ref().is_some_and(|it| it.is_silent.load(Ordering::Relaxed))
+    }
+
+    /// Starts a process, if none lives. Nothing is kept of the one before.
+    ///
+    /// # Panics
+    ///
+    /// When the plan's settings are refused: a defect of the plan.
+    pub(crate) fn start(&self) {
+        let mut state = self.state();
+        if state.life.is_some() {
+            return;
+        }
+        state.n_lives += 1;
+        let n = state.n_lives;
+        let Surroundings { seed, bucket, climate, trace, to_bucket, layers } =
+            self.surroundings.clone();
+        trace.event(format_args!("process {}: starts, life {n}", self.index));
+        let label = |what: &str| format!("process {} life {n}: {what}", self.index);
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let link = Link::new(LinkParts {
+            is_silent: Arc::clone(&is_silent),
+            bucket,
+            climate,
+            trace,
+            dice: Dice::new(seed, &label("way to the bucket")),
+            weather: to_bucket,
+            of: Party::Process(self.index),
+            hold: self.hold.clone(),
+            script: std::mem::take(&mut state.script),
+        });
+        let layers = Layers::around(Arc::new(link), layers, entropy(seed, &label("repeats")));
+        let server = server(&state.role, layers.store, seed, &label("service"));
+        state.life = Some(Life { server, is_silent, tasks: JoinSet::new() });
+    }
+
+    /// Kills the process.
+    pub(crate) fn kill(&self) {
+        let life = self.state().life.take();
+        if life.is_some() {
+            self.state().n_deaths += 1;
+            self.surroundings.trace.event(format_args!("process {}: is killed", self.index));
+        }
+        // Outside of the lock: dropping runs the drops of all that it did.
+        drop(life);
+    }
+
+    /// Serves a call in the process: `serve` ends with it. Without a process
+    /// there is nobody to answer.
+    pub(crate) fn serve<F>(&self, serve: impl FnOnce(Serving) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut state = self.state();
+        let Some(life) = &mut state.life else { return };
+        while life.tasks.try_join_next().is_some() {}
+        let serving = match &life.server {
+            Server::Writer(writer) => Serving::Writer(writer.clone()),
+            Server::Replica(replica) => Serving::Replica(Arc::clone(replica)),
+        };
+        life.tasks.spawn(serve(serving));
+    }
+}
+
+fn server(role: &Role, store: Arc<dyn Store>, seed: u64, label: &str) -> Server {
+    let refused = |it: &dyn std::error::Error| panic!("the plan's settings are refused: {it}");
+    match role {
+        Role::Writer(config) => {
+            let config = WriterConfig::clone(config);
+            match headwater_writer::start(store, config, entropy(seed, label)) {
+                Ok(writer) => Server::Writer(writer),
+                Err(error) => refused(&error),
+            }
+        }
+        Role::Replica(config) => {
+            let config = ReplicaConfig::clone(config);
+            match headwater_replica::start(store, config, entropy(seed, label)) {
+                Ok(replica) => Server::Replica(Arc::new(replica)),
+                Err(error) => refused(&error),
+            }
+        }
+    }
+}
+
+/// A process, as the calls see it that it serves.
+#[derive(Clone)]
+pub(crate) enum Serving {
+    Writer(Writer),
+    Replica(Arc<Replica>),
+}
+
+impl Serving {
+    /// Asks a writer.
+    pub(crate) async fn ask(
+        &self,
+        history: &HistoryName,
+        question: Question,
+    ) -> Result<Told, AskError> {
+        match self {
+            Self::Writer(writer) => writer.ask(history, question).await,
+            Self::Replica(_) => Err(AskError::ShuttingDown),
+        }
+    }
+
+    /// Reads from a replica; `None` where it is none.
+    pub(crate) fn reader(&self, history: &HistoryName) -> Option<Reader> {
+        match self {
+            Self::Replica(replica) => Some(replica.reader(history.clone())),
+            Self::Writer(_) => None,
+        }
+    }
+
+    /// Passes heads on to `tell` as they are published, until the writer ends.
+    pub(crate) async fn listen(self, mut tell: impl FnMut(HeadNotice) + Send) {
+        let Self::Writer(writer) = self else { return };
+        let mut notices = writer.notices();
+        // It must not keep the writer that it listens to.
+        drop(writer);
+        loop {
+            match notices.recv().await {
+                Ok(notice) => tell(notice),
+                Err(RecvError::Lagged(_)) => (),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Heads as the bucket takes them: order, replay, at most once, limits, and that
+//! nothing is named that is not there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use headwater_core::change::{AcceptedOperation, Change};
+use headwater_core::format;
+use headwater_core::hash::ContentHash;
+use headwater_core::head::{ChangeBody, ChangeRef, Head, ObjectRef};
+
+use super::{Accepted, History, Published, Tally, Truth};
+use crate::model::Place;
+
+/// The objects of the bucket, as the checks look at them.
+pub(crate) trait Objects {
+    /// The bytes of an object.
+    fn bytes(&self, key: &str) -> Option<Bytes>;
+}
+
+/// When something happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct When {
+    pub(crate) event: u64,
+    /// Since the run began.
+    pub(crate) at: Duration,
+}
+
+impl Truth {
+    /// The bucket has a new head under this key.
+    pub(crate) fn head_written(
+        &mut self,
+        head_key: &str,
+        bytes: &Bytes,
+        objects: &impl Objects,
+        when: When,
+    ) {
+        let history = self.histories.entry(head_key.to_owned()).or_default();
+        let head = match format::head::decode(bytes) {
+            Ok(head) => Arc::new(head),
+            Err(error) => return self.violation(format!("{head_key}: a head is bad: {error}")),
+        };
+        let mut check = Check { history, tally: &mut self.tally, found: Vec::new() };
+        check.successor(&head, bytes.len(), self.head_hard_bytes);
+        check.reach(&head, objects);
+        check.versions(&head, objects, when);
+        let found = check.found;
+        history.revisions.push(when.event);
+        history.head = Some(Arc::clone(&head));
+        self.tally.heads += 1;
+        for it in found {
+            self.violation(format!("{head_key} {}: {it}", head.revision));
+        }
+    }
+
+    /// The bucket deletes an object.
+    pub(crate) fn deleted(&mut self, key: &str) {
+        self.tally.deleted += 1;
+        let of = self.histories.iter().find(|(_, it)| it.reaches(key)).map(|it| it.0.clone());
+        if let Some(head_key) = of {
+            self.violation(format!("{key} is deleted, and {head_key} reaches it"));
+        }
+    }
+}
+
+impl History {
+    fn reaches(&self, key: &str) -> bool {
+        self.reached.contains(key) || self.reached_by_snapshot.contains(key)
+    }
+}
+
+struct Check<'a> {
+    history: &'a mut History,
+    tally: &'a mut Tally,
+    found: Vec<String>,
+}
+
+impl Check<'_> {
+    fn fail(&mut self, what: String) {
+        self.found.push(what);
+    }
+
+    /// The head against the one before it.
+    fn successor(&mut self, head: &Head, size_bytes: usize, hard_bytes: usize) {
+        if let Err(error) = head.check() {
+            self.fail(error.to_string());
+        }
+        let Some(before) = self.history.head.clone() else {
+            if head.revision.get() != 1 {
+                self.fail("it is the first, and its revision is not 1".into());
+            }
+            return;
+        };
+        if let Err(error) = head.check_follows(&before) {
+            self.fail(error.to_string());
+        }
+        // Said once more and apart from core: these are what everything else
+        // in here rests on.
+        if head.revision.get() != before.revision.get() + 1 {
+            self.fail(format!("it follows {}", before.revision));
+        }
+        if head.history_id != before.history_id {
+            self.fail("it is another history's".into());
+        }
+        let added = head.state_version.since(before.state_version);
+        if head.state_version < before.state_version {
+            self.fail(format!("the version falls from {}", before.state_version));
+        }
+        if 0 < added && 0 < hard_bytes && hard_bytes < size_bytes {
+            self.fail(format!("it takes operations and is {size_bytes} bytes"));
+        }
+        self.tally.snapshots += u64::from(head.snapshot != before.snapshot);
+        self.tally.segments +=
+            head.segments.iter().filter(|it| !before.segments.contains(it)).count() as u64;
+        self.tally.sweeps += u64::from(head.sweep_from != before.sweep_from);
+    }
+
+    /// Every object that the head reaches is there, and is what the head says.
+    fn reach(&mut self, head: &Head, objects: &impl Objects) {
+        let is_new_snapshot =
+            self.history.head.as_ref().is_none_or(|it| it.snapshot != head.snapshot);
+        if is_new_snapshot {
+            self.history.reached_by_snapshot = self.reach_of_snapshot(head, objects);
+        }
+        let mut reached = BTreeSet::new();
+        for object in head.references() {
+            let key = head.history.object_key(&object.key);
+            if !self.history.reached.contains(&key) {
+                self.is_there(&key, object, objects);
+            }
+            reached.insert(key);
+        }
+        self.history.reached = reached;
+    }
+
+    fn reach_of_snapshot(&mut self, head: &Head, objects: &impl Objects) -> BTreeSet<String> {
+        let key = head.history.object_key(&head.snapshot.object.key);
+        let Some(bytes) = objects.bytes(&key) else {
+            self.fail(format!("its snapshot {key} is missing"));
+            return BTreeSet::new();
+        };
+        let index = match format::snapshot::decode(bytes) {
+            Ok(index) => index,
+            Err(error) => {
+                self.fail(format!("its snapshot {key} is bad: {error}"));
+                return BTreeSet::new();
+            }
+        };
+        let mut reached = BTreeSet::new();
+        for chunk in &index.chunks {
+            let key = head.history.object_key(&chunk.object.key);
+            if !self.history.reached_by_snapshot.contains(&key) {
+                self.is_there(&key, &chunk.object, objects);
+            }
+            reached.insert(key);
+        }
+        reached
+    }
+
+    fn is_there(&mut self, key: &str, object: &ObjectRef, objects: &impl Objects) {
+        match objects.bytes(key) {
+            None => self.fail(format!("it reaches {key}, which is missing")),
+            Some(bytes) if !object.is_to(&bytes) => {
+                self.fail(format!("it reaches {key}, which holds other bytes"));
+            }
+            Some(_) => (),
+        }
+    }
+
+    /// Replays every version that is new in the head.
+    fn versions(&mut self, head: &Head, objects: &impl Objects, when: When) {
+        if self.history.versions.is_empty() {
+            let Published { .. } = self.publish(0, when);
+        }
+        let known = self.history.newest();
+        let new: Vec<ChangeRef> =
+            head.changes.iter().filter(|it| known < it.version.get()).cloned().collect();
+        if new.len() as u64 != head.state_version.get() - known.min(head.state_version.get()) {
+            return self.fail(format!("it does not name each version from {known} on"));
+        }
+        for change in new {
+            let Some(decoded) = self.change(head, &change, objects) else { return };
+            let operations = u32::try_from(decoded.operations.len()).unwrap_or(u32::MAX);
+            self.publish(operations, when);
+            self.tally.versions += 1;
+            for (position, operation) in (0..).zip(&decoded.operations) {
+                let place = Place { version: change.version.get(), position };
+                self.replay(head, place, operation);
+            }
+        }
+    }
+
+    fn publish(&mut self, operations: u32, when: When) -> Published {
+        let published = Published { event: when.event, at: when.at, operations };
+        self.history.versions.push(published);
+        published
+    }
+
+    fn change(
+        &mut self,
+        head: &Head,
+        change: &ChangeRef,
+        objects: &impl Objects,
+    ) -> Option<Change> {
+        let bytes = match &change.body {
+            ChangeBody::Inline(bytes) => Some(bytes.clone()),
+            ChangeBody::Staged(object) => objects.bytes(&head.history.object_key(&object.key)),
+        };
+        let Some(bytes) = bytes else {
+            self.fail(format!("the change of {} is missing", change.version));
+            return None;
+        };
+        if ContentHash::of(&bytes) != change.hash {
+            self.fail(format!("the change of {} has another hash", change.version));
+        }
+        match format::change::decode(bytes) {
+            Ok(decoded) => Some(decoded),
+            Err(error) => {
+                self.fail(format!("the change of {} is bad: {error}", change.version));
+                None
+            }
+        }
+    }
+
+    fn replay(&mut self, head: &Head, place: Place, operation: &AcceptedOperation) {
+        let (id, version) = (&operation.id, place.version);
+        self.tally.accepted += 1;
+        let before = self.history.head.clone();
+        let Some(known) = self.history.operations.get(id) else {
+            return self.fail(format!("v{version} has {id}, which nobody sent"));
+        };
+        let request = Arc::clone(&known.request);
+        let mut found = Vec::new();
+        if let Some(accepted) = &known.accepted {
+            found.push(format!("{id} is in {:?} and again in {place:?}", accepted.place));
+        }
+        if known.request_hash != operation.request_hash {
+            found.push(format!("{id} in {place:?} is another request"));
+        }
+        if known.unknown.is_some() {
+            found.push(format!("{id} enters at {place:?} after its client was told `unknown`"));
+        }
+        if let Some(issued_from) = known.issued_from {
+            if version <= issued_from {
+                found.push(format!("{id} was issued from v{issued_from} and is in v{version}"));
+            }
+            let coverage = before.as_ref().map_or(1, |it| it.receipt_coverage_from.get());
+            if issued_from + 1 < coverage {
+                found.push(format!("{id} may have been accepted before v{coverage} already"));
+            }
+        }
+        if head.is_exclusive
+            && before.as_ref().is_some_and(|it| it.writer_epoch != known.writer_epoch)
+        {
+            found.push(format!("{id} in {place:?} is of epoch {}", known.writer_epoch));
+        }
+        let model = &mut self.history.model;
+        if let Some(obstacle) = model.obstacle(&request, place) {
+            found.push(format!("{id} at {place:?} must not be accepted: {obstacle:?}"));
+        }
+        match model.resolve(&request, place) {
+            Some((mutations, results))
+                if mutations == operation.mutations && results == operation.results => {}
+            other => found.push(format!("{id} at {place:?} comes to {other:?}, not {operation:?}")),
+        }
+        model.apply(place, &operation.mutations);
+        if let Some(known) = self.history.operations.get_mut(id) {
+            known.accepted = Some(Accepted { place, results: operation.results.clone() });
+        }
+        self.found.extend(found);
+    }
+}

@@ -1,0 +1,186 @@
+//! Everything of one run, as its parties share it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use headwater_core::id::HistoryName;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::bucket::Bucket;
+use crate::dice::Dice;
+use crate::plan::Plan;
+use crate::process::{Process, Role, Serving, Surroundings};
+use crate::trace::{Keep, Trace};
+use crate::truth::Truth;
+use crate::weather::{Climate, Fate, Party, Trip};
+
+/// One run.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) climate: Arc<Climate>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) histories: Vec<HistoryName>,
+    truth: Arc<Mutex<Truth>>,
+    network: Dice,
+    began: Instant,
+}
+
+/// What a call over the network came to.
+pub(crate) struct Heard<A> {
+    /// `None`: the connection broke.
+    pub(crate) answer: Option<A>,
+    /// The network delivered the call twice.
+    pub(crate) was_repeated: bool,
+}
+
+impl World {
+    /// Processes that are not started yet, over an empty bucket.
+    pub(crate) fn new(plan: Plan, keep: Keep) -> Arc<Self> {
+        let trace = Arc::new(Trace::new(keep));
+        let climate = Arc::new(Climate::default());
+        let hard = plan.writers.iter().map(|it| it.head_hard_bytes).max().unwrap_or(0);
+        let truth = Arc::new(Mutex::new(Truth::new(hard)));
+        let bucket = Bucket::new(Arc::clone(&truth), Arc::clone(&trace), plan.replacement_interval);
+        let surroundings = Surroundings {
+            seed: plan.seed,
+            bucket,
+            climate: Arc::clone(&climate),
+            trace: Arc::clone(&trace),
+            to_bucket: plan.to_bucket,
+            layers: plan.layers,
+        };
+        let writers = plan.writers.iter().cloned().map(|it| Role::Writer(Box::new(it)));
+        let replicas = plan.replicas.iter().cloned().map(|it| Role::Replica(Box::new(it)));
+        let processes = writers
+            .chain(replicas)
+            .enumerate()
+            .map(|(index, role)| Process::new(index, role, surroundings.clone()))
+            .collect();
+        let histories =
+            (0..plan.histories).filter_map(|n| HistoryName::parse(&format!("h{n}")).ok());
+        let network = Dice::new(plan.seed, "network");
+        Arc::new(Self {
+            histories: histories.collect(),
+            plan,
+            trace,
+            climate,
+            processes,
+            truth,
+            network,
+            began: Instant::now(),
+        })
+    }
+
+    pub(crate) fn truth(&self) -> MutexGuard<'_, Truth> {
+        self.truth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since the run began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Starts every process that does not live, and has the writers tell the
+    /// replicas of what they publish.
+    pub(crate) fn start_all(self: &Arc<Self>) {
+        for index in 0..self.processes.len() {
+            self.start(index);
+        }
+    }
+
+    /// Starts a process.
+    pub(crate) fn start(self: &Arc<Self>, index: usize) {
+        let process = &self.processes[index];
+        if process.is_alive() {
+            return;
+        }
+        process.start();
+        let world = Arc::downgrade(self);
+        process.serve(move |serving| {
+            serving.listen(move |notice| {
+                let Some(world) = world.upgrade() else { return };
+                for to in 0..world.processes.len() {
+                    if !world.processes[to].is_writer() {
+                        world.tell(index, to, notice.clone());
+                    }
+                }
+            })
+        });
+    }
+
+    fn tell(self: &Arc<Self>, from: usize, to: usize, notice: headwater_writer::HeadNotice) {
+        let trip = self.plan.to_processes.trip(&self.network, &self.climate, None);
+        let world = Arc::clone(self);
+        tokio::spawn(async move {
+            sleep(trip.there).await;
+            let is_lost = !matches!(trip.fate, Fate::Arrives | Fate::LosesReply);
+            if is_lost || world.climate.is_cut(Party::Process(from), Party::Process(to)) {
+                return;
+            }
+            world.processes[to].serve(|serving| async move {
+                if let Serving::Replica(replica) = serving {
+                    replica.notice(&notice.history, notice.history_id, notice.revision);
+                }
+            });
+        });
+    }
+
+    /// Calls a process over the network. Cancel safe in this sense: a call that
+    /// was sent arrives.
+    pub(crate) async fn call<A: Send + 'static>(
+        self: &Arc<Self>,
+        client: usize,
+        to: usize,
+        serve: impl Fn(Serving) -> BoxFuture<'static, A> + Send + Sync + 'static,
+    ) -> Heard<A> {
+        let trip = self.plan.to_processes.trip(&self.network, &self.climate, None);
+        let was_repeated = matches!(trip.fate, Fate::Repeats { .. });
+        let (reply, answer) = oneshot::channel();
+        let world = Arc::clone(self);
+        tokio::spawn(world.travel(Party::Client(client), to, trip, serve, reply));
+        Heard { answer: answer.await.ok(), was_repeated }
+    }
+
+    async fn travel<A: Send + 'static>(
+        self: Arc<Self>,
+        from: Party,
+        to: usize,
+        trip: Trip,
+        serve: impl Fn(Serving) -> BoxFuture<'static, A> + Send + Sync + 'static,
+        reply: oneshot::Sender<A>,
+    ) {
+        let Trip { there, back, fate } = trip;
+        sleep(there).await;
+        let process = &self.processes[to];
+        match fate {
+            Fate::LosesCall | Fate::Refused { .. } => return,
+            Fate::Late { after } => {
+                drop(reply);
+                sleep(after).await;
+                process.serve(|serving| async move { drop(serve(serving).await) });
+                return;
+            }
+            Fate::Arrives | Fate::LosesReply | Fate::Repeats { .. } => (),
+        }
+        if self.climate.is_cut(from, Party::Process(to)) {
+            return;
+        }
+        let serve = Arc::new(serve);
+        let again = Arc::clone(&serve);
+        let climate = Arc::clone(&self.climate);
+        process.serve(move |serving| async move {
+            let answer = serve(serving).await;
+            sleep(back).await;
+            if fate != Fate::LosesReply && !climate.is_cut(from, Party::Process(to)) {
+                let _gone = reply.send(answer);
+            }
+        });
+        if let Fate::Repeats { after } = fate {
+            sleep(after).await;
+            process.serve(move |serving| async move { drop(again(serving).await) });
+        }
+    }
+}
