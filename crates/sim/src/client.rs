@@ -198,17 +198,22 @@ impl Client {
     }
 
     /// Every answer tells of a version that the history has reached.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others tell of no version")]
     fn learn(&mut self, answer: &Answer) {
         let reached = match answer {
             Answer::Accepted { receipt, .. } => receipt.accepted_at.get(),
             Answer::Rejected { at, .. } => at.get(),
             Answer::Unknown { coverage_from, .. } => coverage_from.get().saturating_sub(1),
             Answer::NotAccepted { through } => through.get(),
-            Answer::WriterEpochRaised { .. } | Answer::Retired | Answer::Failed(_) => 0,
+            _ => 0,
         };
         self.knowing.seen = self.knowing.seen.max(reached);
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "whatever else is told, sending it again is no use; the checks say if it was right"
+    )]
     fn step(&self, answer: &Answer) -> Step {
         match answer {
             Answer::Accepted { receipt, .. } => Step::End(End::Accepted(receipt.accepted_at)),
@@ -224,20 +229,7 @@ impl Client {
                 self.done.in_doubt.fetch_add(1, Ordering::Relaxed);
                 Step::Again
             }
-            Answer::Failed(
-                SubmitError::IdReused
-                | SubmitError::IssuedAhead { .. }
-                | SubmitError::HistoryMissing
-                | SubmitError::OtherHistory { .. }
-                | SubmitError::Fenced { .. }
-                | SubmitError::NotExclusive
-                | SubmitError::StoreDenied
-                | SubmitError::StoredDataBad { .. }
-                | SubmitError::FormatTooNew { .. },
-            )
-            | Answer::NotAccepted { .. }
-            | Answer::WriterEpochRaised { .. }
-            | Answer::Retired => Step::End(End::Abandoned),
+            _ => Step::End(End::Abandoned),
         }
     }
 

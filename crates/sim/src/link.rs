@@ -139,6 +139,7 @@ fn shown_error(error: &ReadError) -> &'static str {
         ReadError::Unavailable { .. } => "unavailable",
         ReadError::Missing { .. } => "missing",
         ReadError::Denied { .. } => "denied",
+        ReadError::Sealed { .. } => "sealed",
     }
 }
 

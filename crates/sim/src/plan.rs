@@ -182,6 +182,11 @@ fn writer_config(dice: &Dice) -> WriterConfig {
         compact_keep_versions: dice.pick(&[0, 3, 16, 256]),
         operation_timeout_ms: dice.pick(&[500, 2_000, 8_000, 30_000]),
         history_idle_ms: dice.pick(&[300, 5_000, 600_000]),
+        retain_versions: dice.pick(&[0, 10, 100, 10_000]),
+        retain_age_ms: dice.pick(&[0, 0, 0, 60_000]),
+        sweep_every_ms: dice.pick(&[0, 300, 1_000, 1_000, 5_000]),
+        sweep_grace_ms: dice.pick(&[1, 100, 1_000, 20_000]),
+        sweep_deletes_max: dice.pick(&[5, 100, 100_000]),
         queue_operations_max: dice.pick(&[16, 1_024, 16_384]),
         ..WriterConfig::default()
     }

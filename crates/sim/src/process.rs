@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::id::HistoryName;
 use headwater_replica::{Reader, Replica, ReplicaConfig};
-use headwater_store::{Layers, LayersConfig, Store};
+use headwater_store::{Clock, Layers, LayersConfig, Store};
 use headwater_writer::{AskError, HeadNotice, Question, Told, Writer, WriterConfig};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
@@ -167,7 +167,8 @@ fn server(role: &Role, store: Arc<dyn Store>, seed: u64, label: &str) -> Server 
     match role {
         Role::Writer(config) => {
             let config = WriterConfig::clone(config);
-            match headwater_writer::start(store, config, entropy(seed, label)) {
+            let clock = clock(&Dice::new(seed, &format!("{label}: clock")));
+            match headwater_writer::start(store, config, entropy(seed, label), clock) {
                 Ok(writer) => Server::Writer(writer),
                 Err(error) => refused(&error),
             }
@@ -180,6 +181,16 @@ fn server(role: &Role, store: Arc<dyn Store>, seed: u64, label: &str) -> Server 
             }
         }
     }
+}
+
+/// The clock on the wall of a process: up to an hour off, at each start another
+/// way, as after a bad adjustment.
+fn clock(dice: &Dice) -> Clock {
+    const HOUR_MS: u64 = 3_600_000;
+    let clock = Clock::virtual_from(1_800_000_000_000);
+    let off_ms = i64::try_from(dice.between(0, 2 * HOUR_MS)).unwrap_or(0);
+    clock.set_skew_ms(off_ms - 3_600_000);
+    clock
 }
 
 /// A process, as the calls see it that it serves.

@@ -1,7 +1,6 @@
 //! Heads as the bucket takes them: order, replay, at most once, limits, and that
 //! nothing is named that is not there.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use headwater_core::format;
 use headwater_core::hash::ContentHash;
 use headwater_core::head::{ChangeBody, ChangeRef, Head, ObjectRef};
 
+use super::reach::Walk;
 use super::{Accepted, History, Published, Tally, Truth};
 use crate::model::Place;
 
@@ -67,7 +67,9 @@ impl Truth {
 
 impl History {
     fn reaches(&self, key: &str) -> bool {
-        self.reached.contains(key) || self.reached_by_snapshot.contains(key)
+        self.reached.contains(key)
+            || self.named_by_archive.contains(key)
+            || self.snapshots.values().any(|it| it.contains(key))
     }
 }
 
@@ -119,54 +121,47 @@ impl Check<'_> {
 
     /// Every object that the head reaches is there, and is what the head says.
     fn reach(&mut self, head: &Head, objects: &impl Objects) {
-        let is_new_snapshot =
-            self.history.head.as_ref().is_none_or(|it| it.snapshot != head.snapshot);
-        if is_new_snapshot {
-            self.history.reached_by_snapshot = self.reach_of_snapshot(head, objects);
-        }
-        let mut reached = BTreeSet::new();
+        let before = self.history.head.as_ref();
+        let is_moved =
+            before.is_none_or(|it| it.snapshot != head.snapshot || it.archive != head.archive);
+        let mut named = Walk::new(&head.history, objects, &self.history.reached);
         for object in head.references() {
-            let key = head.history.object_key(&object.key);
-            if !self.history.reached.contains(&key) {
-                self.is_there(&key, object, objects);
-            }
-            reached.insert(key);
+            named.visit(None, object);
         }
+        let (reached, found) = named.finish();
         self.history.reached = reached;
+        self.found.extend(found);
+        if is_moved {
+            let mut snapshots = vec![head.snapshot.object.clone()];
+            let mut named = Walk::new(&head.history, objects, &self.history.named_by_archive);
+            if let Some(archive) = &head.archive {
+                snapshots.extend(named.archive(&archive.object));
+            }
+            let (reached, found) = named.finish();
+            self.history.named_by_archive = reached;
+            self.found.extend(found);
+            self.reach_snapshots(head, &snapshots, objects);
+        }
     }
 
-    fn reach_of_snapshot(&mut self, head: &Head, objects: &impl Objects) -> BTreeSet<String> {
-        let key = head.history.object_key(&head.snapshot.object.key);
-        let Some(bytes) = objects.bytes(&key) else {
-            self.fail(format!("its snapshot {key} is missing"));
-            return BTreeSet::new();
-        };
-        let index = match format::snapshot::decode(bytes) {
-            Ok(index) => index,
-            Err(error) => {
-                self.fail(format!("its snapshot {key} is bad: {error}"));
-                return BTreeSet::new();
-            }
-        };
-        let mut reached = BTreeSet::new();
-        for chunk in &index.chunks {
-            let key = head.history.object_key(&chunk.object.key);
-            if !self.history.reached_by_snapshot.contains(&key) {
-                self.is_there(&key, &chunk.object, objects);
-            }
-            reached.insert(key);
+    /// What each snapshot leads to. Most are the same as before.
+    fn reach_snapshots(&mut self, head: &Head, snapshots: &[ObjectRef], objects: &impl Objects) {
+        let before = std::mem::take(&mut self.history.snapshots);
+        // The newest one has what most of the next one has.
+        let nothing = Arc::default();
+        let near = self.history.newest_snapshot.as_ref().and_then(|it| before.get(it));
+        for object in snapshots {
+            let key = head.history.object_key(&object.key);
+            let known = before.get(&key).cloned().unwrap_or_else(|| {
+                let mut walk = Walk::new(&head.history, objects, near.unwrap_or(&nothing));
+                walk.index(object);
+                let (reached, found) = walk.finish();
+                self.found.extend(found);
+                Arc::new(reached)
+            });
+            self.history.snapshots.insert(key, known);
         }
-        reached
-    }
-
-    fn is_there(&mut self, key: &str, object: &ObjectRef, objects: &impl Objects) {
-        match objects.bytes(key) {
-            None => self.fail(format!("it reaches {key}, which is missing")),
-            Some(bytes) if !object.is_to(&bytes) => {
-                self.fail(format!("it reaches {key}, which holds other bytes"));
-            }
-            Some(_) => (),
-        }
+        self.history.newest_snapshot = Some(head.history.object_key(&head.snapshot.object.key));
     }
 
     /// Replays every version that is new in the head.

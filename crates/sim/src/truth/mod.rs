@@ -10,6 +10,7 @@
 
 mod answers;
 mod heads;
+mod reach;
 mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,10 +84,13 @@ struct History {
     /// The event at which each revision came, from the first one on.
     revisions: Vec<u64>,
     operations: BTreeMap<OperationId, Known>,
-    /// Keys of all objects that the head reaches.
+    /// Keys of all objects that the head names itself.
     reached: BTreeSet<String>,
-    /// The part of them that the snapshot brings.
-    reached_by_snapshot: BTreeSet<String>,
+    /// Keys of all objects that the archive of the head names.
+    named_by_archive: BTreeSet<String>,
+    /// What each snapshot of the head or its archive leads to, by its key.
+    snapshots: BTreeMap<String, Arc<BTreeSet<String>>>,
+    newest_snapshot: Option<String>,
 }
 
 /// When a version came.
