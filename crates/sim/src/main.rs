@@ -1,5 +1,6 @@
 //! `headwater-sim`: runs seeds, and says which one failed and how to see it.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +52,13 @@ struct Hunt {
     next: AtomicU64,
     is_over: AtomicBool,
     totals: Mutex<Totals>,
+    /// Seeds that are run at the moment, and since when.
+    running: Mutex<BTreeMap<u64, Duration>>,
 }
+
+/// A run that takes longer than this on the wall's clock does not end: somebody
+/// in it has something to do all the time, and the clock stands still.
+const RUN_MAX: Duration = Duration::from_secs(150);
 
 #[expect(clippy::print_stdout, reason = "a command says what it found")]
 fn main() -> ExitCode {
@@ -67,11 +74,20 @@ fn main() -> ExitCode {
         next: AtomicU64::new(first),
         is_over: AtomicBool::new(false),
         totals: Mutex::default(),
+        running: Mutex::default(),
     };
     let watch = Watch::begin();
     std::thread::scope(|scope| {
-        for _ in 0..arguments.threads.max(1) {
-            scope.spawn(|| hunt.run(&arguments, &watch));
+        let threads: Vec<_> = (0..arguments.threads.max(1))
+            .map(|_| scope.spawn(|| hunt.run(&arguments, &watch)))
+            .collect();
+        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(50));
+            if let Some(seed) = hunt.endless(&watch) {
+                println!("seed {seed} does not end");
+                println!("{}", see(&arguments, seed));
+                std::process::exit(1);
+            }
         }
     });
     let totals = hunt.totals.into_inner().unwrap_or_default();
@@ -99,7 +115,13 @@ impl Hunt {
     fn run(&self, arguments: &Arguments, watch: &Watch) {
         while !self.is_over.load(Ordering::Relaxed) && !self.is_enough(arguments, watch) {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if let Ok(mut running) = self.running.lock() {
+                running.insert(seed, watch.elapsed());
+            }
             let report = one(arguments, seed);
+            if let Ok(mut running) = self.running.lock() {
+                running.remove(&seed);
+            }
             let is_good = report.violations.is_empty();
             let Ok(mut totals) = self.totals.lock() else { return };
             totals.add(&report);
@@ -107,6 +129,13 @@ impl Hunt {
                 self.is_over.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    /// A seed that has been running for too long.
+    fn endless(&self, watch: &Watch) -> Option<u64> {
+        let running = self.running.lock().ok()?;
+        let is_late = |since: &Duration| RUN_MAX < watch.elapsed().saturating_sub(*since);
+        running.iter().find(|(_, since)| is_late(since)).map(|(seed, _)| *seed)
     }
 
     fn is_enough(&self, arguments: &Arguments, watch: &Watch) -> bool {
@@ -124,6 +153,16 @@ impl Hunt {
             }
         }
     }
+}
+
+/// The command that shows a run.
+fn see(arguments: &Arguments, seed: u64) -> String {
+    let what = match (&arguments.scenario, arguments.kind) {
+        (Some(name), _) => format!(" --scenario {name}"),
+        (None, Kind::Plain) => " --kind plain".to_owned(),
+        (None, Kind::Swarm) => String::new(),
+    };
+    format!("see it: headwater-sim --seed {seed}{what} --trace")
 }
 
 #[expect(clippy::print_stdout, reason = "a command says what it found")]
@@ -149,12 +188,7 @@ fn one(arguments: &Arguments, seed: u64) -> Report {
         println!("seed {seed}: {violation}");
     }
     if !report.violations.is_empty() {
-        let what = match (scenario, arguments.kind) {
-            (Some(scenario), _) => format!(" --scenario {}", scenario.name),
-            (None, Kind::Plain) => " --kind plain".to_owned(),
-            (None, Kind::Swarm) => String::new(),
-        };
-        println!("see it: headwater-sim --seed {seed}{what} --trace");
+        println!("{}", see(arguments, seed));
     }
     if arguments.trace || arguments.seeds.is_none() && arguments.minutes.is_none() {
         println!("{}", report.summary());

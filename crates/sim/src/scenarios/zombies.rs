@@ -13,7 +13,7 @@ use crate::trace::Keep;
 /// A process that is paused notices no time: its limits are far away.
 fn patient(seed: u64, config: WriterConfig) -> Plan {
     let hours = Duration::from_secs(12 * 3_600);
-    let timeout = TimeoutConfig { small: hours, object: hours };
+    let timeout = TimeoutConfig { small: hours, object: hours, ..TimeoutConfig::default() };
     let layers = LayersConfig { timeout, ..LayersConfig::default() };
     let config = WriterConfig { operation_timeout_ms: 12 * 3_600_000, ..config };
     let plan = quiet(seed, vec![config; 2]);

@@ -128,7 +128,10 @@ impl Slot {
 impl Upkeep {
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let slots = [&self.fold, &self.snapshot, &self.release];
-        slots.into_iter().filter_map(Slot::wake_at).min()
+        // A snapshot that is due waits for a fold on its way. The end of that
+        // wakes the task; the time, which has passed, would not let it rest.
+        let is_blocked = |it: &&Slot| matches!(it, Slot::Held { .. }) && !self.fold.is_free();
+        slots.into_iter().filter(|it| !is_blocked(it)).filter_map(Slot::wake_at).min()
     }
 
     fn slot(&mut self, kind: Kind) -> &mut Slot {
