@@ -16,6 +16,7 @@ const FILES: &[&str] = &[
     "headwater/v1/write.proto",
     "headwater/v1/read.proto",
     "headwater/v1/watch.proto",
+    "headwater/v1/process.proto",
 ];
 
 /// File name of the encoded descriptor set, which server reflection serves.

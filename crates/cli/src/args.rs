@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use headwater_client::{Client, Consistency, HistoryId, Session, Token};
 
+use crate::cost::CostArgs;
 use crate::doctor::DoctorArgs;
 use crate::exit::EXIT_CODES;
 use crate::export::ExportArgs;
@@ -124,6 +125,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Take over an exclusive history: raise its writer epoch by one.
     RaiseEpoch(RaiseEpochArgs),
+    /// Estimate what a history costs in a month.
+    Cost(Box<CostArgs>),
     /// Delete a history with everything in it.
     DeleteHistory(DeleteHistoryArgs),
 }
@@ -174,6 +177,7 @@ impl Cli {
         let environment_too = format!("{ENVIRONMENT}\n\n{EXIT_CODES}");
         Self::command()
             .mut_subcommand("serve", |it| it.mut_args(with_unit))
+            .mut_subcommand("cost", |it| it.mut_args(with_unit))
             .after_help(environment_too)
             .mut_subcommands(|it| it.after_help(EXIT_CODES))
             .mut_subcommand("txn", |it| it.after_long_help(shape_too))

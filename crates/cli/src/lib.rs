@@ -21,6 +21,7 @@
 
 mod args;
 mod condition;
+mod cost;
 mod doctor;
 mod durable;
 mod exit;
@@ -103,6 +104,7 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Head(args) => inspect::head(&client, args, output).await,
         Command::Op(args) => inspect::op(&client, args, output).await,
         Command::Import(args) => import::import(&client, args, cli.format(), output).await,
+        Command::Cost(args) => cost::cost(&client, args, output).await,
         Command::Export(args) => export::export(&client, args, cli.format(), output).await,
     }
 }

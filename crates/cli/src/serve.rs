@@ -21,6 +21,7 @@ use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry::{self, with_causes};
 use headwater_daemon::trust::{TrustOptions, Untrusted};
+use headwater_daemon::usage::Usage;
 use headwater_replica::Replica;
 use headwater_store::probe::Unfit;
 use headwater_store::{Clock, Entropy};
@@ -86,6 +87,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .with(writer.write_service())
         .with(writer.history_service())
         .with(replica.service())
+        .with(Usage::service(opened.meter))
         .with(replica.watch_service(stop.token()));
     announce(listening.local_address(), &url, output)?;
 

@@ -278,7 +278,7 @@ fn not_done(last: &Failure, determinacy: Determinacy) -> String {
 }
 
 /// A call that only looks leaves nothing in doubt.
-fn nothing_changed(gave_up: GaveUp) -> GaveUp {
+pub(crate) fn nothing_changed(gave_up: GaveUp) -> GaveUp {
     GaveUp { in_doubt: false, ..gave_up }
 }
 

@@ -66,6 +66,7 @@ mod session;
 mod stream;
 mod submit;
 mod txn;
+mod usage;
 mod watch;
 
 pub use self::address::AddressError;
@@ -85,6 +86,7 @@ pub use self::session::{OtherHistory, Session};
 pub use self::stream::{OnRefusal, StreamAnswer, StreamOptions};
 pub use self::submit::{InDoubt, Lookup, SubmitError};
 pub use self::txn::{Committed, Txn, TxnError, TxnOptions};
+pub use self::usage::StoreUsage;
 pub use self::watch::{
     SnapshotMode, Watch, WatchError, WatchEvent, WatchOptions, WatchedKind, WatchedMutation,
 };

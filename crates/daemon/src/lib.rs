@@ -13,3 +13,4 @@ pub mod signals;
 pub mod status;
 pub mod telemetry;
 pub mod trust;
+pub mod usage;

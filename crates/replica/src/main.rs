@@ -9,6 +9,7 @@ use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry;
+use headwater_daemon::usage::Usage;
 use headwater_replica::ReplicaConfig;
 use headwater_store::Entropy;
 
@@ -57,8 +58,10 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     tracing::info!(%address, "serving reads");
 
     let replica = headwater_replica::start(store.store, replica, entropy)?;
-    let services =
-        Services::new().with(replica.service()).with(replica.watch_service(stop.token()));
+    let services = Services::new()
+        .with(replica.service())
+        .with(replica.watch_service(stop.token()))
+        .with(Usage::service(store.meter));
     let served = listening.serve(services, stop.token(), process.drain_max()).await;
     replica.shutdown().await;
     served?;

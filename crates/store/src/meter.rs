@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use headwater_core::id::Tag;
+use tokio::time::Instant;
 
 use crate::{Call, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
 
@@ -107,6 +108,8 @@ impl Outcome {
     }
 }
 
+/// Names that one request of a listing gives, in every store.
+const NAMES_ON_A_PAGE: usize = 1_000;
 const N_CALLS: usize = Call::ALL.len();
 const N_OUTCOMES: usize = Outcome::ALL.len();
 
@@ -116,6 +119,18 @@ pub struct Readings {
     counts: [[u64; N_OUTCOMES]; N_CALLS],
     bytes_up: u64,
     bytes_down: u64,
+    pages: u64,
+}
+
+/// What stores charge for, by the class of their price lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// PUT, COPY, POST and LIST.
+    pub puts: u64,
+    /// GET, conditional ones included.
+    pub gets: u64,
+    /// DELETE, which most stores do not charge for.
+    pub deletes: u64,
 }
 
 impl Readings {
@@ -132,6 +147,21 @@ impl Readings {
     /// Calls of every kind that ended.
     pub fn total(&self) -> u64 {
         self.counts.as_flattened().iter().sum()
+    }
+
+    /// Requests by class. A call is one request, but for listings, which are one
+    /// for each 1,000 names. A put that found its key taken has read it too.
+    pub fn requests(&self) -> Requests {
+        let writes = [Call::CreateHead, Call::ReplaceHead, Call::Put];
+        let writes: u64 = writes.iter().map(|it| self.calls(*it)).sum();
+        let failed = |call| self.calls(call) - self.count(call, Outcome::Done);
+        Requests {
+            puts: writes + self.pages + failed(Call::List) + failed(Call::ListFolder),
+            gets: self.calls(Call::ReadHead)
+                + self.calls(Call::Get)
+                + self.count(Call::Put, Outcome::Occupied),
+            deletes: self.calls(Call::Delete),
+        }
     }
 
     /// Bytes of objects and heads sent, of calls that failed too.
@@ -156,6 +186,7 @@ impl Readings {
             counts,
             bytes_up: self.bytes_up.saturating_sub(earlier.bytes_up),
             bytes_down: self.bytes_down.saturating_sub(earlier.bytes_down),
+            pages: self.pages.saturating_sub(earlier.pages),
         }
     }
 }
@@ -167,6 +198,9 @@ pub struct Meter {
     counts: [[AtomicU64; N_OUTCOMES]; N_CALLS],
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+    /// Pages of listings that were answered.
+    pages: AtomicU64,
+    began: Instant,
 }
 
 impl Meter {
@@ -177,6 +211,8 @@ impl Meter {
             counts: Default::default(),
             bytes_up: AtomicU64::default(),
             bytes_down: AtomicU64::default(),
+            pages: AtomicU64::default(),
+            began: Instant::now(),
         }
     }
 
@@ -190,7 +226,18 @@ impl Meter {
         }
         readings.bytes_up = self.bytes_up.load(Ordering::Relaxed);
         readings.bytes_down = self.bytes_down.load(Ordering::Relaxed);
+        readings.pages = self.pages.load(Ordering::Relaxed);
         readings
+    }
+
+    /// How long it has counted.
+    pub fn counted_for(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn count_pages(&self, n_names: usize) {
+        let pages = n_names.div_ceil(NAMES_ON_A_PAGE).max(1);
+        self.pages.fetch_add(pages as u64, Ordering::Relaxed);
     }
 
     /// Waits for a call, and counts how it ended: dropped before its end too.
@@ -276,12 +323,20 @@ impl Store for Meter {
         limit: usize,
     ) -> Result<Vec<Listed>, ReadError> {
         let inner = self.inner.list(prefix, start_after, limit);
-        self.watch(Call::List, inner, Outcome::of_read).await
+        let answer = self.watch(Call::List, inner, Outcome::of_read).await;
+        if let Ok(listed) = &answer {
+            self.count_pages(listed.len());
+        }
+        answer
     }
 
     async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
         let inner = self.inner.list_folder(prefix);
-        self.watch(Call::ListFolder, inner, Outcome::of_read).await
+        let answer = self.watch(Call::ListFolder, inner, Outcome::of_read).await;
+        if let Ok(folder) = &answer {
+            self.count_pages(folder.objects.len() + folder.folders.len());
+        }
+        answer
     }
 
     async fn delete(&self, key: &str) -> Result<(), ReadError> {

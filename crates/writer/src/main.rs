@@ -9,6 +9,7 @@ use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::signals::StopSignal;
 use headwater_daemon::telemetry;
 use headwater_daemon::trust::TrustOptions;
+use headwater_daemon::usage::Usage;
 use headwater_store::{Clock, Entropy};
 use headwater_writer::WriterConfig;
 
@@ -49,7 +50,10 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let writer = headwater_writer::start(opened.store, arguments.writer, entropy, Clock::system())?;
     let listening = Listening::bind(arguments.listen).await?;
     println!("headwater-writer listens on {}", listening.local_address());
-    let services = Services::new().with(writer.write_service()).with(writer.history_service());
+    let services = Services::new()
+        .with(writer.write_service())
+        .with(writer.history_service())
+        .with(Usage::service(opened.meter));
     listening.serve(services, stop.token(), arguments.process.drain_max()).await?;
     writer.shutdown().await;
     Ok(())
