@@ -29,6 +29,7 @@ use crate::output::Output;
 
 /// `cost`
 #[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct CostArgs {
     /// The store: s3-standard, s3-express, gcs-standard, azure-hot, or a name of
     /// the file of --prices. May be given several times. Default: all of them.

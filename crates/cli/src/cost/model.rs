@@ -55,6 +55,8 @@ pub(crate) struct Parts {
 const OPERATION_BYTES: f64 = 110.0;
 /// What a receipt takes in a page.
 const RECEIPT_BYTES: f64 = 90.0;
+/// Where a page ends.
+const RECEIPT_PAGE_BYTES: f64 = 1_048_576.0;
 /// A head without changes and segments.
 const HEAD_BYTES: f64 = 1_000.0;
 /// One reference of a head, and what an inline entry takes beside its bytes.
@@ -78,6 +80,18 @@ pub(crate) struct Batching {
     pub(crate) uploads: f64,
     /// Bytes of one batch.
     pub(crate) batch_bytes: f64,
+}
+
+impl Batching {
+    /// How many of the batches are uploaded.
+    fn large_share(&self) -> f64 {
+        if self.replacements <= 0.0 { 0.0 } else { (self.uploads / self.replacements).min(1.0) }
+    }
+
+    /// Whether changes are small enough to be copied into segments.
+    fn is_folded(&self) -> bool {
+        self.batch_bytes <= FOLD_CHANGE_BYTES_MAX
+    }
 }
 
 impl Load {
@@ -136,17 +150,10 @@ impl Load {
 
     /// Bytes that a change takes of the head.
     fn change_head_bytes(&self, batching: &Batching) -> f64 {
-        let inline_share = 1.0 - self.large_share(batching);
+        let inline_share = 1.0 - batching.large_share();
         let inline_bytes = batching.batch_bytes.min(count(self.writer.inline_bytes_max));
         inline_share * (inline_bytes * 4.0 / 3.0 + INLINE_BYTES)
             + (1.0 - inline_share) * REFERENCE_BYTES
-    }
-
-    fn large_share(&self, batching: &Batching) -> f64 {
-        if batching.replacements <= 0.0 {
-            return 0.0;
-        }
-        (batching.uploads / batching.replacements).min(1.0)
     }
 
     /// Changes that the head names one by one before they move to a segment; so
@@ -156,14 +163,10 @@ impl Load {
         (room / self.change_head_bytes(batching)).clamp(2.0, count(self.writer.fold_changes))
     }
 
-    fn is_folded(&self, batching: &Batching) -> bool {
-        batching.batch_bytes <= FOLD_CHANGE_BYTES_MAX
-    }
-
     /// On average: half of what is folded next, and half of the segments.
     fn head_bytes(&self, batching: &Batching) -> f64 {
         let folded = self.fold_changes(batching);
-        let segments = if self.is_folded(batching) {
+        let segments = if batching.is_folded() {
             // A snapshot is published only after some more versions.
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
             let kept = self.writer.compact_keep_versions as f64;
@@ -183,7 +186,7 @@ impl Load {
             (self.writer.compact_tail_versions as f64, self.writer.compact_tail_bytes as f64);
         let by_bytes = bytes / batching.batch_bytes.max(1.0);
         let segments = count(self.writer.head_soft_bytes / SEGMENTS_PART);
-        let by_segments = if self.is_folded(batching) {
+        let by_segments = if batching.is_folded() {
             segments * self.fold_changes(batching)
         } else {
             f64::INFINITY
@@ -198,7 +201,7 @@ impl Load {
         }
         let mut usage = Usage::default();
         let change_bytes = self.operations_per_second * self.operation_bytes();
-        if self.is_folded(batching) {
+        if batching.is_folded() {
             // Changes that are no longer at hand are read again.
             usage.puts += versions / self.fold_changes(batching);
             usage.gets += batching.uploads;
@@ -211,7 +214,7 @@ impl Load {
         // written again. Half of their bytes are left when compressed.
         let chunks = (self.state_bytes / CHUNK_BYTES).max(1.0);
         let written = chunks * (1.0 - (-operations / chunks).exp());
-        let pages = (operations * RECEIPT_BYTES / (1 << 20) as f64).max(1.0).ceil();
+        let pages = (operations * RECEIPT_BYTES / RECEIPT_PAGE_BYTES).max(1.0).ceil();
         usage.puts += snapshots * (1.0 + written + pages);
         usage.gets += snapshots * (1.0 + written);
         usage.up_bytes += snapshots * (written * CHUNK_BYTES / 2.0 + operations * RECEIPT_BYTES);
@@ -246,9 +249,9 @@ impl Load {
         let changed = checks * (1.0 - (-heads_for_check).exp());
         // Since the last check: in segments as far as it was folded meanwhile.
         let folded = self.fold_changes(batching);
-        let is_slow = self.is_folded(batching) && folded < heads_for_check;
+        let is_slow = batching.is_folded() && folded < heads_for_check;
         let fetched = if is_slow {
-            let share = self.large_share(batching);
+            let share = batching.large_share();
             checks * (heads_for_check / folded + folded / 2.0 * share)
         } else {
             batching.uploads
@@ -256,10 +259,10 @@ impl Load {
         // A change that moved to a segment before it was seen is found there, in
         // company. Who sees every head sees it before.
         let unseen = (1.0 - 1.0 / heads_for_check.max(1.0)).max(0.0);
-        let folds = if self.is_folded(batching) { batching.replacements / folded } else { 0.0 };
+        let folds = if batching.is_folded() { batching.replacements / folded } else { 0.0 };
         let segments = if is_slow { 0.0 } else { folds.min(checks) * unseen };
         let change_bytes = self.operations_per_second * self.operation_bytes();
-        let uploaded_bytes = change_bytes * self.large_share(batching);
+        let uploaded_bytes = change_bytes * batching.large_share();
         let segment_bytes = segments * folded * batching.batch_bytes;
         let one = Usage {
             gets: checks + fetched + segments,
