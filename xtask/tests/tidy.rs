@@ -21,6 +21,9 @@ struct Allowed {
 /// it is made here, in a diff that a reviewer sees.
 const ALLOWED: &[Allowed] = &[
     Allowed { name: "headwater-core", uses: &[], tests_use: &[] },
+    // The same files with faults that rigs can plant. Only rigs may use it.
+    Allowed { name: "headwater-core-rig", uses: &[], tests_use: &[] },
+    Allowed { name: "headwater-model", uses: &["headwater-core-rig"], tests_use: &[] },
     Allowed {
         name: "headwater-store",
         uses: &["headwater-core"],
@@ -57,6 +60,9 @@ const SERVICE_TESTS: &[&str] = &["headwater-client", "headwater-s3-double"];
 /// These put everything together.
 const UNRESTRICTED: &[&str] = &["headwater-cli", "headwater-benches", "headwater-sim"];
 
+/// Rigs: they may use packages in which faults can be planted.
+const RIGS: &[&str] = &["headwater-model"];
+
 /// Longest file, in lines. Past this a file has more than one subject.
 const FILE_LINES_MAX: usize = 600;
 
@@ -89,6 +95,25 @@ fn crates_depend_only_downwards() {
                 || allowed.uses.contains(&used.as_str())
                 || (is_for_tests && allowed.tests_use.contains(&used.as_str()));
             assert!(may, "{name} may not depend on {used}");
+        }
+    }
+}
+
+#[test]
+fn nothing_that_ships_can_have_a_planted_fault() {
+    let metadata = cargo_metadata();
+    let name_of = |it: &serde_json::Value| it["name"].as_str().unwrap().to_owned();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = name_of(package);
+        let is_rig = RIGS.contains(&name.as_str()) || name.ends_with("-rig");
+        let features = package["features"].as_object().unwrap();
+        let defaults = features.get("default").and_then(|it| it.as_array());
+        assert!(is_rig || defaults.is_none_or(|it| !it.contains(&"planted".into())), "{name}");
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let used = name_of(dependency);
+            let is_planted = dependency["features"].as_array().unwrap().contains(&"planted".into());
+            assert!(!is_planted, "{name} switches faults on in {used}");
+            assert!(is_rig || !used.ends_with("-rig"), "{name} ships, and uses {used}");
         }
     }
 }

@@ -292,12 +292,17 @@ impl Batch<'_> {
         if operation.history_id.is_some_and(|it| it != self.basis.history_id()) {
             return Verdict::OtherHistory { found: self.basis.history_id() };
         }
+        if planted!(StateBeforeReceipts)
+            && let Some(rejected) = self.conflicts(operation)
+        {
+            return rejected;
+        }
         // Receipts come before everything else. An accepted operation no longer
         // passes its own preconditions, so checking those first would reject a
         // success.
         let receipt = self.receipts.get(&operation.id);
         match receipt.or_else(|| self.basis.receipt(&operation.id)) {
-            Some(it) if it.request_hash == operation.request_hash => {
+            Some(it) if it.request_hash == operation.request_hash || planted!(HashUncompared) => {
                 return Verdict::Known(it.clone());
             }
             Some(_) => return Verdict::IdReused,
@@ -309,16 +314,18 @@ impl Batch<'_> {
         // version that is still to come: the caller has seen another history.
         let named = operation.request.newest_version_named();
         if self.basis.state_version() < operation.issue.issued_from().max(named.unwrap_or_default())
+            && !planted!(AheadAccepted)
         {
             return Verdict::IssuedAhead { state_version: self.basis.state_version() };
         }
         let earliest = operation.issue.earliest();
         let coverage_from = self.basis.coverage_from();
-        if earliest < coverage_from {
+        if earliest < coverage_from && !planted!(CoverageUnchecked) {
             return Verdict::Unknown { earliest, coverage_from };
         }
         if let Some(writer_epoch) = self.basis.required_epoch()
             && writer_epoch != operation.writer_epoch
+            && !planted!(EpochUnchecked)
         {
             return Verdict::Fenced { writer_epoch };
         }
@@ -344,20 +351,16 @@ impl Batch<'_> {
     }
 
     fn check_and_resolve(&mut self, operation: &Operation) -> Verdict {
-        let at = if self.accepted.is_empty() { self.basis.state_version() } else { self.next };
-        let preconditions = operation.request.preconditions();
-        let conflicts: Vec<_> = (0..)
-            .zip(preconditions)
-            .filter_map(|(index, it)| self.check(it, Place::Precondition(index)))
-            .take(CONFLICTS_MAX)
-            .collect();
-        if !conflicts.is_empty() {
-            return Verdict::Rejected { at, conflicts };
+        if let Some(rejected) = self.conflicts(operation) {
+            return rejected;
         }
         let (mutations, results, layer) = match self.resolve(operation.request.mutations()) {
             Ok(resolved) => resolved,
             Err(conflict) => {
-                return Verdict::Rejected { at, conflicts: alloc::vec![conflict] };
+                return Verdict::Rejected {
+                    at: self.version_seen(),
+                    conflicts: alloc::vec![conflict],
+                };
             }
         };
         self.written.merge(layer);
@@ -378,9 +381,28 @@ impl Batch<'_> {
         Verdict::Accepted(receipt)
     }
 
+    /// The version that the next operation of the batch is checked against.
+    fn version_seen(&self) -> StateVersion {
+        if self.accepted.is_empty() { self.basis.state_version() } else { self.next }
+    }
+
+    /// The rejection, if a precondition does not hold.
+    fn conflicts(&self, operation: &Operation) -> Option<Verdict> {
+        let conflicts: Vec<_> = (0..)
+            .zip(operation.request.preconditions())
+            .filter_map(|(index, it)| self.check(it, Place::Precondition(index)))
+            .take(CONFLICTS_MAX)
+            .collect();
+        let at = self.version_seen();
+        (!conflicts.is_empty()).then_some(Verdict::Rejected { at, conflicts })
+    }
+
     /// What the state says about `key` after the batch so far.
     fn fact(&self, key: &Key) -> KeyFact {
         let newest_change = Some(self.next);
+        if planted!(NeighboursIgnored) {
+            return self.facts.keys.get(key).cloned().unwrap_or_default();
+        }
         match self.written.get(key) {
             Written::Value(value) => KeyFact { value: Some(value.clone()), newest_change },
             Written::Deleted => KeyFact { value: None, newest_change },

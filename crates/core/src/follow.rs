@@ -128,7 +128,8 @@ pub fn plan(position: &Position, head: &Head) -> Result<Plan, FollowError> {
     let is_same = position.revision == head.revision
         && position.version == head.state_version
         && position.chain_hash == head.chain_hash;
-    let is_later = position.revision < head.revision && position.version <= head.state_version;
+    let is_later = position.revision < head.revision && position.version <= head.state_version
+        || planted!(OlderHeadTaken);
     if !is_same && !is_later {
         return Err(FollowError::WentBack {
             seen: position.revision,

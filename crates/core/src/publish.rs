@@ -37,6 +37,8 @@ mod prediction;
 #[cfg(test)]
 mod publish_test;
 mod replacement;
+#[cfg(feature = "planted")]
+mod shape;
 mod waiting;
 
 use alloc::collections::VecDeque;
@@ -308,7 +310,7 @@ impl Publisher {
             PublishReply::NoAnswer => {
                 let batches = attempt.batches.len();
                 for pending in self.pipeline.iter_mut().take(batches).flat_map(|it| &mut it.asks) {
-                    pending.is_in_doubt = true;
+                    pending.is_in_doubt = !planted!(DoubtForgotten);
                 }
                 if attempt.control.is_some()
                     && let Some(Item::Control(control)) = self.queue.front_mut()
@@ -328,7 +330,9 @@ impl Publisher {
     fn succeed(&mut self, attempt: Attempt, tag: Tag, effects: &mut Vec<Effect>) {
         let published: Vec<Batch> = self.pipeline.drain(..attempt.batches.len()).collect();
         for change in published.iter().filter_map(|it| it.decided_change()) {
-            self.evidence.push(change.version, change.change.receipts(change.version));
+            if !planted!(OwnReceiptsForgotten) {
+                self.evidence.push(change.version, change.change.receipts(change.version));
+            }
         }
         self.evidence.raise_coverage(attempt.successor.receipt_coverage_from);
         let is_swept = |it: &Batch| match it.decided_change().map(|it| &it.body) {
@@ -403,6 +407,9 @@ impl Publisher {
                 // published again under a new nonce; whichever comes first wins.
                 self.proven = self.proven.max(Some(began));
                 self.is_recovering = false;
+                if planted!(UnchangedTakenAsLost) {
+                    self.settle();
+                }
             }
             ReadOutcome::Found { observed, evidence } => {
                 self.on_head_found(observed, evidence, began, effects);
@@ -459,8 +466,11 @@ impl Publisher {
         if found.head.is_retired() {
             return;
         }
-        self.roll_back(0, effects);
+        if !planted!(KeptAfterLoss) {
+            self.roll_back(0, effects);
+        }
         match evidence {
+            _ if planted!(ReceiptsNotFollowed) => (),
             EvidenceUpdate::Replace(index) => self.evidence = index,
             EvidenceUpdate::Extend(versions) => {
                 for (version, receipts) in versions {

@@ -228,7 +228,9 @@ impl Head {
     /// Returns one that this head names all the same.
     pub(crate) fn swept_reference(&self, previous: &Self) -> Option<&ObjectRef> {
         let old: BTreeSet<_> = previous.references().map(|it| &it.key).collect();
-        self.references().find(|it| it.key.staged() < previous.sweep_from && !old.contains(&it.key))
+        self.references()
+            .find(|it| it.key.staged() < previous.sweep_from && !old.contains(&it.key))
+            .filter(|_| !planted!(SweptNameUsed))
     }
 }
 

@@ -111,9 +111,8 @@ impl<'a> Successor<'a> {
     pub fn compact(&mut self, compaction: &Compaction) -> bool {
         let head = &self.head;
         let version = compaction.snapshot.version;
-        let is_newer = head.snapshot == compaction.based_on
-            && head.snapshot.version < version
-            && version <= head.state_version;
+        let is_based = head.snapshot == compaction.based_on || planted!(BaseUncompared);
+        let is_newer = is_based && head.snapshot.version < version && version <= head.state_version;
         let is_cut = head.segments.iter().all(|it| it.to <= version || version < it.from);
         let pages = &compaction.receipt_pages;
         let coverage_from = head.receipt_coverage_from;
@@ -146,6 +145,9 @@ impl<'a> Successor<'a> {
         let head = &mut self.head;
         head.snapshot = compaction.snapshot.clone();
         head.segments.retain(|it| version < it.to);
+        if planted!(TailDropped) {
+            head.changes.clear();
+        }
         head.changes.retain(|it| version < it.version);
         head.receipt_pages.retain(stays);
         head.receipt_pages.extend(pages.iter().cloned());

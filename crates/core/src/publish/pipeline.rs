@@ -58,7 +58,7 @@ impl Publisher {
     /// Answers what is proven of the batch at the front, if it accepts nothing;
     /// asks for the proof if that is all it waits for.
     fn answer_proven(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let proven = self.proven;
+        let proven = if planted!(NegativeUnproven) { Some(u64::MAX) } else { self.proven };
         let Some(front) = self.pipeline.front_mut() else { return false };
         if !front.is_ready() || front.decided_change().is_some() {
             return false;
@@ -86,7 +86,9 @@ impl Publisher {
 
     /// The batches at the front that could be published now.
     pub(super) fn ready_run(&self) -> impl Iterator<Item = &Batch> {
-        self.pipeline.iter().take_while(|it| it.is_ready())
+        self.pipeline
+            .iter()
+            .take_while(|it| it.is_ready() || planted!(PublishedUnstaged) && it.decided().is_some())
     }
 
     /// Takes a batch from the queue, if it is time to.
@@ -215,7 +217,8 @@ impl Publisher {
         let seen = observed.head.state_version;
         for pending in &mut self.pipeline[index].asks {
             if let Ask::Submit(operation) = &mut pending.ask
-                && let Issue::ServiceKept { issued_from, is_durable: false } = &mut operation.issue
+                && let Issue::ServiceKept { issued_from, is_durable } = &mut operation.issue
+                && (!*is_durable || planted!(IssueVersionMoved))
             {
                 *issued_from = seen;
             }
@@ -232,7 +235,10 @@ impl Publisher {
         let Some(observed) = &self.observed else { return };
         let published = observed.head.state_version;
         let is_final = |verdict: &Verdict| match verdict {
-            Verdict::Known(receipt) => receipt.accepted_at <= published,
+            Verdict::Known(receipt) => {
+                receipt.accepted_at <= published || planted!(RepeatToldPredicted)
+            }
+            Verdict::Rejected { .. } if planted!(RejectionPredicted) => true,
             Verdict::Accepted(_)
             | Verdict::IdReused
             | Verdict::NotAccepted { .. }
@@ -284,8 +290,9 @@ impl Publisher {
         let Some(observed) = &self.observed else { panic!("a batch is decided against a head") };
         let sweep_from = observed.head.sweep_from;
         let staged = observed.head.revision;
-        let found =
-            self.staged.iter().find(|(it, at)| *it == hash && sweep_from <= at.key.staged());
+        let found = self.staged.iter().find(|(it, at)| {
+            *it == hash && (sweep_from <= at.key.staged() || planted!(SweptNameUsed))
+        });
         if let Some((_, object)) = found {
             return (object.clone(), false);
         }
@@ -351,7 +358,7 @@ impl Publisher {
                 None => *is_durable = true,
                 Some(Ok(says)) if says.request_hash == operation.request_hash => {
                     *is_durable = true;
-                    if *issued_from != says.issued_from {
+                    if *issued_from != says.issued_from && !planted!(RecordIgnored) {
                         *issued_from = says.issued_from;
                         is_changed = true;
                         // Another writer may have made the record after the
@@ -456,7 +463,7 @@ fn record_to_create(history_id: HistoryId, pending: &Pending) -> Option<(Ticket,
     let Issue::ServiceKept { issued_from, is_durable: false } = operation.issue else {
         return None;
     };
-    let ticket = pending.ticket?;
+    let ticket = pending.ticket.filter(|_| !planted!(RecordUnwritten))?;
     let record = RequestRecord {
         history_id,
         operation_id: operation.id.clone(),

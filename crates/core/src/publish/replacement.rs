@@ -16,7 +16,8 @@ impl Publisher {
         let has_change = self.ready_run().any(|it| it.decided_change().is_some());
         let must_settle = self.ready_run().next().is_some()
             && self.ready_run().all(|it| it.decided_change().is_none())
-            && self.ready_run().flat_map(|it| &it.asks).any(|it| it.is_in_doubt);
+            && self.ready_run().flat_map(|it| &it.asks).any(|it| it.is_in_doubt)
+            && !planted!(NeverSettled);
         let is_calm = self.pipeline.is_empty() && self.queue.is_empty();
         let is_upkeep = is_calm && self.prepared.iter().any(|it| self.is_urgent(it));
         if !has_change && !must_settle && !is_upkeep {
@@ -93,6 +94,22 @@ impl Publisher {
             maintenance,
         });
         effects.push(Effect::Publish { if_match: observed.tag, bytes: bytes.into() });
+        #[cfg(feature = "planted")]
+        if planted!(ToldBeforeReplaced) {
+            self.answer_early(effects);
+        }
+    }
+
+    /// The planted fault: tells everyone before the store has answered.
+    #[cfg(feature = "planted")]
+    fn answer_early(&mut self, effects: &mut Vec<Effect>) {
+        let count = self.in_flight.as_ref().map_or(0, |it| it.batches.len());
+        for batch in self.pipeline.iter_mut().take(count) {
+            let verdicts = batch.decided().map_or_else(Vec::new, |it| it.verdicts.clone());
+            for (pending, verdict) in batch.asks.iter_mut().zip(verdicts) {
+                pending.answer(super::batch::told(verdict), effects);
+            }
+        }
     }
 
     /// No operation fits until maintenance has made room. What is in doubt may
