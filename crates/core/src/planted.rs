@@ -71,10 +71,19 @@ faults! {
     NeverSettled,
     /// Callers are told before the store has answered.
     ToldBeforeReplaced,
-    /// A compaction takes the place of a snapshot that it was not built from.
+    /// A compaction takes the place of a snapshot that it was not built from,
+    /// and its archive that of one that it was not made from.
     BaseUncompared,
     /// A compaction drops the tail that was accepted meanwhile.
     TailDropped,
+    /// An archive is published that does not keep what a pin names.
+    PinsForgotten,
+    /// A batch that was staged below a boundary which was just raised goes on.
+    SweptBatchKept,
+    /// A sweep deletes what was staged at the boundary or later.
+    YoungDeleted,
+    /// A sweep does not see what the archive names.
+    ArchiveUnreached,
     /// A head is followed although it is older than the one at hand.
     OlderHeadTaken,
 }

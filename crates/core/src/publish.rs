@@ -356,7 +356,7 @@ impl Publisher {
         for batch in published {
             batch.answer(effects);
         }
-        if let Some(index) = swept {
+        if let Some(index) = swept.filter(|_| !planted!(SweptBatchKept)) {
             self.roll_back(index, effects);
         }
         if let Some(control) = attempt.control

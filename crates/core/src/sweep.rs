@@ -68,7 +68,8 @@ impl Sweep {
     pub fn of(head: &Head, archive: &Archive, is_full: bool) -> Self {
         let below = head.sweep_from;
         let from = if is_full { Revision::new(0) } else { head.swept_to };
-        let named = head.references().chain(archive.references());
+        let archived = archive.references().filter(|_| !planted!(ArchiveUnreached));
+        let named = head.references().chain(archived);
         let reached: BTreeSet<_> = named.map(|it| it.key.clone()).collect();
         let older = archive.snapshots.iter().map(|it| &it.snapshot);
         // A snapshot reaches nothing that was staged after itself.
@@ -129,7 +130,7 @@ impl Sweep {
     pub fn judge(&self, key: &ObjectKey) -> Judgement {
         if self.reached.contains(key) {
             Judgement::Reached
-        } else if self.below <= key.staged() {
+        } else if self.below <= key.staged() && !planted!(YoungDeleted) {
             Judgement::Young
         } else {
             Judgement::Unreached

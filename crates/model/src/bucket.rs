@@ -7,11 +7,14 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_core::archive::Archive;
 use headwater_core::change::Change;
 use headwater_core::follow::Chain;
 use headwater_core::format;
-use headwater_core::format::snapshot::SnapshotIndex;
-use headwater_core::head::{ChangeBody, ChangeRef, Head, ObjectRef, ObservedHead, Publisher};
+use headwater_core::format::snapshot::{ChunkRef, Parts, SnapshotIndex};
+use headwater_core::head::{
+    ChangeBody, ChangeRef, Head, ObjectRef, ObservedHead, Publisher, SnapshotRef,
+};
 use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, Tag};
 use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::operation::RequestRecord;
@@ -120,15 +123,42 @@ impl Bucket {
         self.records.get(id)
     }
 
-    /// Every object that `head` reaches.
-    pub fn reachable<'a>(&self, head: &'a Head) -> Vec<std::borrow::Cow<'a, ObjectRef>> {
-        use std::borrow::Cow;
-        let mut all: Vec<Cow<'a, ObjectRef>> = head.references().map(Cow::Borrowed).collect();
-        let index = self.objects.get(&head.snapshot.object.key);
-        let index = index.and_then(|it| format::snapshot::decode(it.clone()).ok());
-        let chunks = index.into_iter().flat_map(|it| it.chunks);
-        all.extend(chunks.map(|it| Cow::Owned(it.object)));
-        all
+    /// The archive that `head` names.
+    pub fn archive(&self, head: &Head) -> Archive {
+        let object = head.archive.as_ref().and_then(|it| self.get(&it.object));
+        let archive = object.and_then(|it| format::archive::decode(it.clone()).ok());
+        archive.unwrap_or_else(|| Archive::empty(head.history_id))
+    }
+
+    /// The chunks of a snapshot; none where it is not there.
+    pub fn chunks(&self, snapshot: &SnapshotRef) -> Vec<ChunkRef> {
+        let index = self.get(&snapshot.object).cloned();
+        match index.map(|it| format::snapshot::decode(it).map(|it| it.parts)) {
+            Some(Ok(Parts::Chunks(chunks))) => chunks,
+            Some(Ok(Parts::Pages(_)) | Err(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Every object that `head` reaches, by way of its archive too.
+    pub fn reachable(&self, head: &Head) -> Vec<ObjectRef> {
+        let archive = self.archive(head);
+        let named = head.references().chain(archive.references()).cloned();
+        let snapshots = archive.snapshots.iter().map(|it| &it.snapshot);
+        let chunks = snapshots.chain([&head.snapshot]).flat_map(|it| self.chunks(it));
+        named.chain(chunks.map(|it| it.object)).collect()
+    }
+
+    /// Whether every version that the head says can be read has a way to it.
+    fn check_kept(&self) -> Result<(), Broken> {
+        let head = self.head();
+        let archive = self.archive(head);
+        let retained = head.retained_from().get()..head.snapshot.version.get();
+        let pinned = head.pins.iter().map(|it| it.version);
+        let mut versions = retained.map(StateVersion::new).chain(pinned);
+        let lost = versions.find(|it| *it < head.snapshot.version && archive.way_to(*it).is_none());
+        ensure(lost.is_none(), Promise::NothingMissing, || {
+            format!("{lost:?} is to be kept, and there is no way to it")
+        })
     }
 
     /// Whether everything that the current head reaches is there.
@@ -137,9 +167,10 @@ impl Bucket {
     ///
     /// [`Promise::NothingMissing`].
     pub fn check_reachable(&self) -> Result<(), Broken> {
+        self.check_kept()?;
         let missing = self.reachable(self.head()).into_iter().find(|it| self.get(it).is_none());
         ensure(missing.is_none(), Promise::NothingMissing, || {
-            format!("{:?} is not there", missing.map(|it| it.key.clone()))
+            format!("{:?} is not there", missing.map(|it| it.key))
         })
     }
 
@@ -269,8 +300,13 @@ fn check_floors(previous: &Head, head: &Head) -> Result<(), Broken> {
         ("epoch", previous.writer_epoch, head.writer_epoch),
         ("coverage", previous.receipt_coverage_from.get(), head.receipt_coverage_from.get()),
         ("sweep", previous.sweep_from.get(), head.sweep_from.get()),
+        ("swept", previous.swept_to.get(), head.swept_to.get()),
+        ("retained", previous.retained_from().get(), head.retained_from().get()),
         ("snapshot", previous.snapshot.version.get(), head.snapshot.version.get()),
     ];
+    // No pin of a world expires or is taken away.
+    let is_kept = previous.pins.iter().all(|it| head.pins.contains(it));
+    ensure(is_kept, Promise::Kept, || format!("{:?} became {:?}", previous.pins, head.pins))?;
     let fallen = floors.iter().find(|(_, then, now)| now < then);
     ensure(fallen.is_none(), Promise::NothingFalls, || format!("{fallen:?}"))
 }

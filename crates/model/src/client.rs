@@ -1,8 +1,9 @@
 //! Clients: what they asked, what they were told, and whether it was true.
 
 use headwater_core::decide::{Ask, LookUp};
+use headwater_core::head::Head;
 use headwater_core::operation::Operation;
-use headwater_core::publish::{Answer, Control, Determinacy, SubmitError, Ticket};
+use headwater_core::publish::{Answer, Determinacy, SubmitError, Ticket};
 use headwater_core::receipt::Receipt;
 use headwater_core::version::StateVersion;
 
@@ -108,16 +109,10 @@ impl World {
                 check_submitted(&self.bucket, setup, it, asked_at, answer)?
             }
             (Sent::Ask(Ask::LookUp(it)), _) => check_look_up(&self.bucket, it, asked_at, answer)?,
-            (Sent::Control(Control::RaiseWriterEpoch { .. }), answer) => {
-                if let Answer::WriterEpochRaised { writer_epoch } = answer {
-                    let now = self.bucket.head().writer_epoch;
-                    ensure(*writer_epoch <= now, Promise::Fenced, || {
-                        format!("told of epoch {writer_epoch}, it is {now}")
-                    })?;
-                }
+            (Sent::Control(_), answer) => {
+                check_control(self.bucket.head(), answer)?;
                 Heard::Told
             }
-            (Sent::Control(Control::Retire { .. }), _) => unreachable!("no world retires"),
         };
         let place = &mut self.clients[client].attempts[attempt].heard;
         ensure(*place == Heard::Nothing, Promise::ReceiptsTrue, || format!("{to:?} told twice"))?;
@@ -236,9 +231,33 @@ fn check_submitted(
             Ok(Heard::Maybe)
         }
         Answer::Failed(error) => check_error(bucket, setup, operation, asked_at, error),
-        Answer::NotAccepted { .. } | Answer::WriterEpochRaised { .. } | Answer::Retired => {
-            unreachable!("not an answer to an operation")
+        Answer::NotAccepted { .. }
+        | Answer::WriterEpochRaised { .. }
+        | Answer::Pinned(_)
+        | Answer::Unpinned
+        | Answer::RetentionSet(_)
+        | Answer::Retired => unreachable!("not an answer to an operation"),
+    }
+}
+
+fn check_control(head: &Head, answer: &Answer) -> Result<(), Broken> {
+    match answer {
+        Answer::WriterEpochRaised { writer_epoch } => {
+            let now = head.writer_epoch;
+            ensure(*writer_epoch <= now, Promise::Fenced, || {
+                format!("told of epoch {writer_epoch}, it is {now}")
+            })
         }
+        Answer::Pinned(pin) => {
+            ensure(head.pins.contains(pin), Promise::Kept, || format!("{pin:?} is not there"))
+        }
+        Answer::RetentionSet(_) | Answer::Failed(_) => Ok(()),
+        Answer::Accepted { .. }
+        | Answer::Rejected { .. }
+        | Answer::Unknown { .. }
+        | Answer::NotAccepted { .. }
+        | Answer::Unpinned
+        | Answer::Retired => unreachable!("no world asks for this"),
     }
 }
 
@@ -269,6 +288,12 @@ fn check_error(
         SubmitError::HistoryMissing
         | SubmitError::OtherHistory { .. }
         | SubmitError::NotExclusive
+        | SubmitError::PinExists { .. }
+        | SubmitError::PinMissing
+        | SubmitError::PinsFull
+        | SubmitError::VersionRetired { .. }
+        | SubmitError::VersionAhead { .. }
+        | SubmitError::NeededByFork { .. }
         | SubmitError::HeadTooLarge
         | SubmitError::Expired
         | SubmitError::Contended
@@ -309,9 +334,12 @@ fn check_look_up(
             ensure(is_published, Promise::NegativesTrue, || format!("{coverage_from} predicted"))?;
         }
         Answer::Failed(_) => (),
-        Answer::Rejected { .. } | Answer::WriterEpochRaised { .. } | Answer::Retired => {
-            unreachable!("not an answer to a look-up")
-        }
+        Answer::Rejected { .. }
+        | Answer::WriterEpochRaised { .. }
+        | Answer::Pinned(_)
+        | Answer::Unpinned
+        | Answer::RetentionSet(_)
+        | Answer::Retired => unreachable!("not an answer to a look-up"),
     }
     Ok(Heard::Told)
 }

@@ -53,8 +53,8 @@ impl World {
                 is_busy = true;
             }
         }
-        if self.sweeper != Sweeper::Idle {
-            self.sweep(setup, false)?;
+        if matches!(self.sweeper, Sweeper::Raised { .. } | Sweeper::Deleting { .. }) {
+            self.sweep(setup)?;
             is_busy = true;
         }
         if let Some(check) = self.replica.checks.first() {
@@ -75,6 +75,8 @@ impl World {
         let attempts = self.clients.iter().flat_map(|it| &it.attempts);
         let open = attempts.filter(|it| it.heard == Heard::Nothing).count();
         ensure(open == 0, Promise::Finishes, || format!("{open} have no answer"))?;
+        let is_swept = self.sweeper == Sweeper::Idle;
+        ensure(is_swept, Promise::Finishes, || format!("{:?} goes no further", self.sweeper))?;
         let is_idle = self.writers.iter().all(|it| it.publisher.is_idle());
         ensure(is_idle, Promise::Finishes, || "a publisher waits for nothing".into())
     }

@@ -101,9 +101,11 @@ fn world_of(fault: Fault) -> &'static str {
         Fault::RepeatToldPredicted => "impatient",
         Fault::RejectionPredicted => "predicted-rejection",
         Fault::IssueVersionMoved | Fault::RecordIgnored | Fault::RecordUnwritten => "service-kept",
-        Fault::SweptNameUsed => "sweep",
         Fault::NeverSettled => "full-head",
         Fault::BaseUncompared => "compactions",
+        Fault::PinsForgotten | Fault::ArchiveUnreached => "pins",
+        Fault::SweptBatchKept => "sweep-pipeline",
+        Fault::SweptNameUsed | Fault::YoungDeleted => "sweep",
         Fault::TailDropped => "maintenance-window",
         Fault::OlderHeadTaken => "strong-reads",
     }

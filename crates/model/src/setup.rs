@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headwater_core::decide::{Ask, LookUp};
-use headwater_core::head::HeadLimits;
-use headwater_core::id::OperationId;
+use headwater_core::head::{HeadLimits, Retention};
+use headwater_core::id::{OperationId, PinName};
 use headwater_core::operation::{Issue, Key, Mutation, Operation, Precondition, Request};
-use headwater_core::publish::{Control, Settings};
+use headwater_core::publish::{Control, NewPin, Settings};
 use headwater_core::receipt::Window;
 use headwater_core::version::StateVersion;
 
@@ -139,8 +139,8 @@ pub enum Scripted {
         /// The script.
         of: usize,
     },
-    /// Raises the epoch.
-    Raise,
+    /// A change of the head.
+    Control(Control),
 }
 
 /// Who keeps the issue version of an operation.
@@ -264,7 +264,28 @@ pub fn look_up(of: usize, home: usize) -> Script {
 
 /// A script that raises the epoch.
 pub fn raise(home: usize) -> Script {
-    Script { ask: Scripted::Raise, home, retries: 0, is_impatient: false, after: None }
+    control(Control::RaiseWriterEpoch { expected: None }, home)
+}
+
+/// A script that pins a version.
+///
+/// # Panics
+///
+/// When `name` is none.
+pub fn pin(name: &str, version: u64, home: usize) -> Script {
+    let Ok(name) = PinName::parse(name) else { panic!("{name:?} is not a name") };
+    let version = Some(StateVersion::new(version));
+    let pin = NewPin { name, version, expires_at_ms: None, child: None };
+    control(Control::Pin(pin), home)
+}
+
+/// A script that keeps so many versions.
+pub fn retain(versions: u64, home: usize) -> Script {
+    control(Control::SetRetention(Retention { versions, age_ms: 0 }), home)
+}
+
+fn control(control: Control, home: usize) -> Script {
+    Script { ask: Scripted::Control(control), home, retries: 0, is_impatient: false, after: None }
 }
 
 impl Script {
@@ -338,7 +359,7 @@ impl Script {
     pub fn id(&self) -> Option<&OperationId> {
         match &self.ask {
             Scripted::Submit { id, .. } => Some(id),
-            Scripted::LookUp { .. } | Scripted::Raise => None,
+            Scripted::LookUp { .. } | Scripted::Control(_) => None,
         }
     }
 }
@@ -375,7 +396,7 @@ impl Setup {
                 let issued_from = StateVersion::ZERO;
                 Sent::Ask(Ask::LookUp(LookUp { id, issued_from, history_id: None }))
             }
-            Scripted::Raise => Sent::Control(Control::RaiseWriterEpoch { expected: None }),
+            Scripted::Control(control) => Sent::Control(control.clone()),
         }
     }
 

@@ -77,13 +77,8 @@ pub enum Step {
         /// Which.
         late: usize,
     },
-    /// The sweep goes on.
-    Sweep {
-        /// Whether the answer of the store is lost.
-        is_lost: bool,
-    },
-    /// The sweep dies.
-    SweepDies,
+    /// The sweep goes on. It dies with the writer that runs it.
+    Sweep,
     /// A strong read arrives at the replica.
     Read,
     /// The replica begins a check.
@@ -202,23 +197,12 @@ impl World {
     fn sweep_steps(&self, steps: &mut Vec<Step>) {
         match &self.sweeper {
             Sweeper::Idle => {
-                if 0 < self.left.sweeps {
-                    steps.push(Step::Sweep { is_lost: false });
+                if 0 < self.left.sweeps && self.can_sweep() {
+                    steps.push(Step::Sweep);
                 }
             }
-            Sweeper::Raising { .. } => {
-                steps.push(Step::Sweep { is_lost: false });
-                if 0 < self.left.lost_answers {
-                    steps.push(Step::Sweep { is_lost: true });
-                }
-            }
-            Sweeper::Raised { .. } => steps.push(Step::Sweep { is_lost: false }),
-            Sweeper::Deleting { .. } => {
-                steps.push(Step::Sweep { is_lost: false });
-                if 0 < self.left.crashes {
-                    steps.push(Step::SweepDies);
-                }
-            }
+            Sweeper::Raising { .. } | Sweeper::Recording => (),
+            Sweeper::Raised { .. } | Sweeper::Deleting { .. } => steps.push(Step::Sweep),
         }
     }
 
@@ -287,19 +271,11 @@ impl World {
                 Ok(())
             }
             Step::Arrive { late } => self.arrive(setup, late),
-            Step::Sweep { is_lost } => {
-                if is_lost {
-                    spend(&mut self.left.lost_answers);
-                }
+            Step::Sweep => {
                 if self.sweeper == Sweeper::Idle {
                     spend(&mut self.left.sweeps);
                 }
-                self.sweep(setup, is_lost)
-            }
-            Step::SweepDies => {
-                spend(&mut self.left.crashes);
-                self.sweeper = Sweeper::Idle;
-                Ok(())
+                self.sweep(setup)
             }
             Step::Read => {
                 spend(&mut self.left.reads);
@@ -331,7 +307,7 @@ impl World {
         let ticket = ticket(client, it.attempts.len());
         it.attempts.push(Attempt { writer, asked_at, heard: Heard::Nothing });
         let event = match setup.sent(client, it.seen) {
-            Sent::Ask(ask) => Event::Asked { ticket, ask },
+            Sent::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms: 0 },
             Sent::Control(control) => Event::Controlled { ticket, control },
         };
         self.feed(setup, writer, event)

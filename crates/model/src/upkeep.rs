@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_core::archive::{ArchiveUpdate, ArchivedRun, ArchivedSnapshot, Keep, Moved};
 use headwater_core::format;
 use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::format::segment::Segment;
-use headwater_core::format::snapshot::{ChunkRef, SnapshotIndex};
+use headwater_core::format::snapshot::{ChunkRef, Parts, SnapshotIndex};
+use headwater_core::hash::ContentHash;
 use headwater_core::head::{ChangeBody, Compaction, Fold, Head, ObjectRef, RunRef, SnapshotRef};
-use headwater_core::keys::ObjectKind;
+use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::publish::Maintenance;
 use headwater_core::version::Revision;
 
@@ -84,8 +86,7 @@ fn fold(bucket: &Bucket, head: &Head, objects: &mut Objects) -> Fold {
 
 fn compact(bucket: &Bucket, head: &Head, objects: &mut Objects) -> Compaction {
     let version = head.state_version;
-    let base = bucket.get(&head.snapshot.object).cloned().unwrap_or_default();
-    let base = format::snapshot::decode(base).map_or_else(|_| Vec::new(), |it| it.chunks);
+    let base = bucket.chunks(&head.snapshot);
     let state = bucket.state(version);
     // Where chunks are cut depends on the entries: before the key `x`, where it
     // is there.
@@ -95,19 +96,59 @@ fn compact(bucket: &Bucket, head: &Head, objects: &mut Objects) -> Compaction {
     let mut chunk_of =
         |range: &(&[u8], &[u8])| chunk(state, range.0, range.1, &base, head.revision, objects);
     let chunks: Vec<_> = ranges.iter().filter_map(&mut chunk_of).collect();
-    let index =
-        SnapshotIndex { history_id: head.history_id, version, chain_hash: head.chain_hash, chunks };
-    let index = format::snapshot::encode(&index);
+    let is_gone = |it: &&ChunkRef| chunks.iter().all(|new| new.object.key != it.object.key);
+    let replaced = base.iter().filter(is_gone).map(|it| it.object.key.clone()).collect();
+    let (history_id, chain_hash) = (head.history_id, head.chain_hash);
+    let parts = Parts::Chunks(chunks);
+    let index = format::snapshot::encode(&SnapshotIndex { history_id, version, chain_hash, parts });
     let snapshot = object(objects, ObjectKind::Snapshot, head.revision, index);
+    let snapshot = SnapshotRef { version, object: snapshot };
     // All that is covered and is not in the tail any more, in one page.
     let from = head.receipt_pages.first().map_or(head.tail_from(), |it| it.from);
     let page = format::receipts::encode(&bucket.receipts(from, version));
     let page = object(objects, ObjectKind::Receipts, head.revision, page);
+    let archive = archive(bucket, head, &snapshot, replaced, objects);
     Compaction {
-        snapshot: SnapshotRef { version, object: snapshot },
+        snapshot,
         based_on: head.snapshot.clone(),
         receipt_pages: [RunRef { from, to: version, object: page }].into(),
+        archive,
     }
+}
+
+/// What becomes of the snapshot and the tail that `becomes` takes the place of.
+fn archive(
+    bucket: &Bucket,
+    head: &Head,
+    becomes: &SnapshotRef,
+    replaced: Vec<ObjectKey>,
+    objects: &mut Objects,
+) -> ArchiveUpdate {
+    let from = head.tail_from();
+    let after = head.snapshot.version;
+    let changes = bucket.changes_after(after).take_while(|it| it.0 <= becomes.version);
+    let entries = changes.map(|(_, change)| {
+        let bytes = Bytes::from(format::change::encode(change));
+        (ContentHash::of(&bytes), bytes)
+    });
+    let segment = Segment { from_version: from, entries: entries.collect() };
+    let run = format::segment::encode(&segment);
+    let run = object(objects, ObjectKind::Segment, head.revision, run);
+    let run = RunRef { from, to: becomes.version, object: run };
+    let moved = Moved {
+        snapshot: ArchivedSnapshot { snapshot: head.snapshot.clone(), needs_base: false, replaced },
+        becomes: becomes.clone(),
+        needs_base: false,
+        runs: [ArchivedRun { run, decided_from_ms: 0, decided_to_ms: 0 }].into(),
+        segments: head.segments.iter().map(|it| it.object.key.clone()).collect(),
+    };
+    let before = bucket.archive(head);
+    let kept = before.keep(head, Some(&moved), &Keep { now_ms: 0, clock_error_ms: 0 });
+    let kept_at = (!kept.archive.is_empty()).then(|| {
+        let bytes = format::archive::encode(&kept.archive);
+        object(objects, ObjectKind::Archive, head.revision, bytes)
+    });
+    kept.into_update(head, &before, Some(&moved), kept_at)
 }
 
 /// The chunk of the keys from `from` up to `to`: that of the snapshot before,
@@ -136,6 +177,7 @@ fn chunk(
     };
     Some(ChunkRef {
         object: chunk,
+        owner: None,
         first: first.key.clone(),
         last: last.key.clone(),
         count: u32::try_from(entries.len()).ok()?,

@@ -93,7 +93,7 @@ impl World {
             Goal::Doubt => attempts.any(|it| it.heard == Heard::Maybe),
             Goal::NotApplied => attempts.any(|it| it.heard == Heard::NotApplied),
             Goal::Swept => {
-                matches!(&self.sweeper, Sweeper::Deleting { keys } if !keys.is_empty())
+                matches!(&self.sweeper, Sweeper::Deleting { keys, .. } if !keys.is_empty())
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The worlds that are explored.
 
 use crate::setup::{
-    Goal, Issued, Limits, Script, Setup, add, create, look_up, put, raise, remove, update,
+    Goal, Issued, Limits, Script, Setup, add, create, look_up, pin, put, raise, remove, retain,
+    update,
 };
 
 fn world(name: &'static str, about: &'static str, writers: usize, scripts: Vec<Script>) -> Setup {
@@ -61,8 +62,11 @@ pub fn small() -> Vec<Setup> {
         full_head(),
         epochs(),
         sweep(),
+        sweep_pipeline(),
         slow_upload(),
         compactions(),
+        pins(),
+        retention(),
         strong_reads(),
         replica_and_sweep(),
         maintenance_and_window(),
@@ -248,6 +252,23 @@ fn sweep() -> Setup {
     }
 }
 
+fn sweep_pipeline() -> Setup {
+    let scripts = vec![create("a", 0, "x"), create("b", 0, "y"), add("c", 1)];
+    Setup {
+        is_inline: false,
+        batch_max: 1,
+        has_slow_facts: true,
+        limits: Limits { sweeps: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Swept],
+        ..world(
+            "sweep-pipeline",
+            "batches staged behind the one that raises the boundary",
+            2,
+            scripts,
+        )
+    }
+}
+
 fn slow_upload() -> Setup {
     let scripts = vec![add("a", 0), add("b", 1)];
     Setup {
@@ -269,6 +290,24 @@ fn compactions() -> Setup {
         limits: Limits { compactions: 3, sweeps: 1, ..NONE },
         goals: &[Goal::AllAccepted, Goal::Swept],
         ..world("compactions", "two compactors and a sweep", 2, scripts)
+    }
+}
+
+fn pins() -> Setup {
+    let scripts = vec![add("a", 0), add("b", 0).after(0), pin("p", 1, 1).after(1)];
+    Setup {
+        limits: Limits { compactions: 1, sweeps: 1, lost_answers: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Swept],
+        ..world("pins", "a version that is to be kept, while others go", 2, scripts)
+    }
+}
+
+fn retention() -> Setup {
+    let scripts = vec![retain(1, 0), add("a", 0).after(0), add("b", 1).after(1)];
+    Setup {
+        limits: Limits { compactions: 2, sweeps: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Swept],
+        ..world("retention", "older versions move to an archive and out of it", 2, scripts)
     }
 }
 

@@ -21,6 +21,7 @@ use headwater_core::version::StateVersion;
 use crate::domain::State;
 use crate::promise::{Broken, Promise, ensure};
 use crate::setup::{DriverFault, Setup};
+use crate::sweeper::{SWEEPS, Sweeper};
 use crate::world::{Late, World};
 
 /// One process.
@@ -238,7 +239,9 @@ impl World {
                 })?;
             }
             Effect::RolledBack { from } => writer.predicted.retain(|it| it.0 < from),
-            Effect::Maintained { .. } => (),
+            Effect::Maintained { maintenance, is_applied } => {
+                self.sweep_is_told(index, &maintenance, is_applied);
+            }
             Effect::Answer { ticket, answer } => self.hear(setup, ticket, &answer)?,
         }
         Ok(())
@@ -496,6 +499,9 @@ impl World {
         }
         for client in &mut self.clients {
             client.lose(index);
+        }
+        if index == SWEEPS {
+            self.sweeper = Sweeper::Idle;
         }
     }
 

@@ -180,8 +180,10 @@ impl<'a> Successor<'a> {
             self.previous.sweep_from <= it.key.staged()
                 || self.previous.references().any(|old| old.key == it.key)
         };
-        head.archive == update.based_on
-            && head.pins.iter().all(is_kept)
+        let is_based = head.archive == update.based_on || planted!(BaseUncompared);
+        let keeps_pins = head.pins.iter().all(is_kept) || planted!(PinsForgotten);
+        is_based
+            && keeps_pins
             && head.retained_from() <= retained_from
             && update.named.iter().all(is_safe)
     }

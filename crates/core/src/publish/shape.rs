@@ -11,6 +11,7 @@ use core::hash::{Hash, Hasher};
 
 use super::batch::{Batch, BatchId, Decided, Pending, Phase};
 use super::{Attempt, Item, Maintenance, Publisher};
+use crate::archive::ArchiveUpdate;
 use crate::decide::Verdict;
 use crate::receipt::Receipt;
 
@@ -34,6 +35,7 @@ impl Places {
         }));
         let mut batches: BTreeSet<_> = publisher.pipeline.iter().map(|it| it.id).collect();
         batches.extend(attempts().flat_map(|it| &it.batches));
+        batches.extend(publisher.closed);
         Self { times: times.into_iter().collect(), batches: batches.into_iter().collect() }
     }
 
@@ -56,7 +58,8 @@ impl Publisher {
         self.evidence.shape(hasher);
         self.proven.map(|it| places.time(it)).hash(hasher);
         self.reading.map(|it| places.time(it)).hash(hasher);
-        self.is_recovering.hash(hasher);
+        (self.is_recovering, self.pace, self.is_closing).hash(hasher);
+        self.closed.map(|it| places.batch(it)).hash(hasher);
         self.queue.len().hash(hasher);
         for item in &self.queue {
             match item {
@@ -87,6 +90,7 @@ impl Publisher {
     }
 }
 
+/// The time at which it was asked decides nothing, and a rig gives none.
 fn pending_shape(pending: &Pending, places: &Places, hasher: &mut impl Hasher) {
     (pending.ticket, &pending.ask, pending.is_in_doubt).hash(hasher);
     places.time(pending.arrived).hash(hasher);
@@ -142,9 +146,24 @@ fn maintenance_shape(maintenance: &[Maintenance], hasher: &mut impl Hasher) {
             Maintenance::Compact(compaction) => {
                 (&compaction.snapshot, &compaction.based_on).hash(hasher);
                 compaction.receipt_pages.hash(hasher);
+                archive_shape(&compaction.archive, hasher);
+            }
+            Maintenance::Release(update) => archive_shape(update, hasher),
+            Maintenance::RaiseSweep { sweep_from } => sweep_from.hash(hasher),
+            Maintenance::Swept { swept_to, update } => {
+                swept_to.hash(hasher);
+                if let Some(update) = update {
+                    archive_shape(update, hasher);
+                }
             }
         }
     }
+}
+
+/// What it names and accounts for follows from the two archives.
+fn archive_shape(update: &ArchiveUpdate, hasher: &mut impl Hasher) {
+    (&update.based_on, &update.becomes, update.needs_base).hash(hasher);
+    (&update.pinned, &update.expired).hash(hasher);
 }
 
 impl crate::receipt::ReceiptIndex {
