@@ -26,6 +26,7 @@
 //! - Hints from writers make catching up earlier. Losing all of them changes no
 //!   answer.
 
+mod changes;
 mod config;
 mod consistency;
 mod failure;
@@ -40,11 +41,12 @@ mod scans;
 mod service;
 mod watch;
 
+pub use self::changes::ChangeRange;
 pub use self::config::{ConfigError, ReplicaConfig};
 pub use self::consistency::Consistency;
 pub use self::failure::ReadFailure;
 pub use self::local::Pinned;
-pub use self::reader::{ChangeRange, Reader};
+pub use self::reader::Reader;
 pub use self::replica::{Replica, start};
 pub use self::service::{ReadRpc, WatchRpc};
 pub use self::watch::{

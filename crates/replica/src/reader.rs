@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::operation::Key;
-use headwater_core::version::StateVersion;
-use headwater_state::{Entry, LoadedChange, Loader, Page, Scan, StateError, View};
+use headwater_state::{Entry, LoadedChange, Page, Scan, StateError, View};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::changes::ChangeRange;
 use crate::consistency::Consistency;
 use crate::failure::ReadFailure;
-use crate::follower::PinError;
+use crate::follower::{Missing, PinError};
 use crate::histories::{Held, Histories};
 use crate::local::Pinned;
 use crate::watch::{self, Watch, WatchFailure, WatchOptions};
@@ -126,7 +126,7 @@ impl Reader {
 
     /// Change entries from version `from`, oldest first, up to a number and a
     /// size of them, but at least one; none when the view ends before `from`.
-    /// `None` when the tail no longer reaches back to `from`.
+    /// `None` when neither the tail nor the archive reaches back to `from`.
     ///
     /// # Errors
     ///
@@ -146,7 +146,12 @@ impl Reader {
                 Ok(Err(StateError::Missing { key })) => {
                     let version = held.pinned.version();
                     let view = held.pinned.view().clone();
-                    let again = held.follower.pin_after_missing(&held.pinned, key, deadline);
+                    let again = held.follower.pin_after_missing(
+                        &held.pinned,
+                        key,
+                        Missing::Named,
+                        deadline,
+                    );
                     let fresh = again.await.map_err(|it| self.gone(it))?;
                     let is_exact = matches!(consistency, Consistency::Exact(_));
                     held.pinned = if is_exact { fresh.with_view(view) } else { fresh };
@@ -223,7 +228,10 @@ impl Reader {
                 Consistency::Strong
                 | Consistency::AtLeast(_)
                 | Consistency::MaxStaleness(_)
-                | Consistency::Any => follower.pin_after_missing(&pinned, missing, deadline).await,
+                | Consistency::Any => {
+                    let part = Missing::BelowView;
+                    follower.pin_after_missing(&pinned, missing, part, deadline).await
+                }
             };
             pinned = again.map_err(|it| self.gone(it))?;
         }
@@ -239,44 +247,6 @@ impl Reader {
                 ReadFailure::HistoryMissing { detail }
             }
         }
-    }
-}
-
-/// Which change entries are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChangeRange {
-    /// The first version; 0 is the oldest at hand.
-    pub from: StateVersion,
-    /// Most entries.
-    pub versions_max: u64,
-    /// Most bytes of them as stored. The first is returned whatever it takes.
-    pub bytes_max: usize,
-}
-
-impl ChangeRange {
-    async fn read(
-        self,
-        loader: &Loader,
-        pinned: &Pinned,
-    ) -> Result<Option<Vec<LoadedChange>>, StateError> {
-        let tail_from = pinned.head().tail_from();
-        let from = if self.from == StateVersion::ZERO { tail_from } else { self.from };
-        let is_newer = pinned.version() < from;
-        if from < tail_from && !is_newer {
-            return Ok(None);
-        }
-        if is_newer {
-            return Ok(Some(Vec::new()));
-        }
-        // Only the part of the tail that is wanted, so that not more is fetched.
-        let last = from.get().saturating_add(self.versions_max.max(1) - 1);
-        let last = StateVersion::new(last).min(pinned.version());
-        let mut head = (**pinned.head()).clone();
-        head.segments.retain(|it| it.from <= last);
-        head.changes.retain(|it| it.version <= last);
-        let mut changes = loader.read_changes(&head, from, self.bytes_max).await?;
-        changes.retain(|it| it.version <= last);
-        Ok(Some(changes))
     }
 }
 

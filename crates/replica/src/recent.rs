@@ -60,6 +60,14 @@ impl Recent {
         }
     }
 
+    /// Puts a view of a version that is kept in the place of the one that is
+    /// there, whose objects are gone.
+    pub(crate) fn replace(&mut self, view: &View) {
+        if let Some(kept) = self.kept.iter_mut().find(|it| it.view.version() == view.version()) {
+            kept.view = view.clone();
+        }
+    }
+
     /// The view of a version, if it is kept.
     pub(crate) fn find(&self, version: StateVersion) -> Option<View> {
         let oldest = self.oldest()?;

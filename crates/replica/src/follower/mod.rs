@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::catch_up::CheckFailure;
 use self::driver::{Ask, Checks, Driver, Want};
+pub(crate) use self::older::Missing;
 use self::pace::Pace;
 use self::watched::Watched;
 use crate::config::ReplicaConfig;
@@ -341,10 +342,10 @@ impl Shared {
         lock(&self.scans).keep(pinned.view().clone());
     }
 
-    /// The oldest version that is at hand, or can be made from the tail.
+    /// The oldest version that is at hand, or can be made.
     pub(crate) fn oldest(&self) -> Option<StateVersion> {
-        let tail = self.local()?.head.snapshot.version;
-        Some(self.recent().oldest().map_or(tail, |it| it.min(tail)))
+        let kept = self.local()?.head.retained_from();
+        Some(self.recent().oldest().map_or(kept, |it| it.min(kept)))
     }
 
     pub(crate) fn feed(&self) -> &Arc<Feed> {

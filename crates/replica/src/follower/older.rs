@@ -1,56 +1,48 @@
-//! Versions that no view is kept of, made again from the tail, and views whose
-//! snapshot was swept.
+//! Versions that no view is kept of, made again from the tail or from the
+//! archive, and views whose objects were let go of.
 
-use headwater_core::keys::{ObjectKey, ObjectKind};
+use headwater_core::head::ObjectRef;
 use headwater_core::version::StateVersion;
-use headwater_state::StateError;
+use headwater_state::{StateError, View};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Follower, PinError, lock};
 use crate::failure::ReadFailure;
 use crate::local::Pinned;
 
-/// How often a snapshot may be swept under a read before it is told so.
-const SNAPSHOTS_MAX: usize = 3;
+/// How often objects may be let go of under a read before it is told so.
+const HEADS_MAX: usize = 3;
+
+/// What an object was wanted for that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The snapshot below the view leads to it: a chunk, or a page of the index.
+    BelowView,
+    /// The head or its archive names it.
+    Named,
+}
 
 impl Follower {
     /// The view of a version before that of `pinned`, which is not kept: made
-    /// from the snapshot and the tail of the head that `pinned` was made from.
+    /// from the nearest snapshot at or below it that the head of `pinned` or its
+    /// archive has, and the changes from there on.
     pub(super) async fn pin_older(
         &self,
-        mut pinned: Pinned,
+        pinned: Pinned,
         version: StateVersion,
         deadline: Instant,
     ) -> Result<Pinned, PinError> {
-        let expired =
-            |_| PinError::Failure(ReadFailure::Expired { detail: "making an older version" });
-        let permit = timeout_at(deadline, self.shared.older.acquire()).await.map_err(expired)?;
-        let _permit = permit.map_err(|_| PinError::Ended)?;
-        for _ in 0..SNAPSHOTS_MAX {
-            // Somebody who waited in front may have made it.
-            if let Some(view) = self.shared.kept(version) {
-                return Ok(pinned.with_view(view));
-            }
-            if version < pinned.head().snapshot.version {
-                return Err(PinError::Failure(self.retired(version, &pinned)));
-            }
-            let made = self.shared.loader.open_at(pinned.head(), version);
-            match timeout_at(deadline, made).await.map_err(expired)? {
-                Ok(view) => {
-                    lock(&self.shared.scans).keep(view.clone());
-                    return Ok(pinned.with_view(view));
-                }
-                Err(StateError::Missing { key }) => {
-                    pinned = self.pin_after_missing(&pinned, key, deadline).await?;
-                }
-                Err(error) => return Err(PinError::Failure(ReadFailure::of_state(error))),
-            }
+        let _permit = self.turn_to_make(deadline).await?;
+        // Somebody who waited in front may have made it.
+        if let Some(view) = self.shared.kept(version) {
+            return Ok(pinned.with_view(view));
         }
-        Err(PinError::Failure(self.retired(version, &pinned)))
+        self.make_older(pinned, version, deadline).await
     }
 
     /// The same version as `pinned` once an object below it was found missing:
-    /// over the snapshot of a head that is current.
+    /// over a snapshot that a current head keeps.
     pub(crate) async fn pin_again(
         &self,
         pinned: &Pinned,
@@ -58,12 +50,10 @@ impl Follower {
         deadline: Instant,
     ) -> Result<Pinned, PinError> {
         let version = pinned.version();
-        let fresh = self.pin_after_missing(pinned, missing, deadline).await?;
-        let (oldest, newest) = (fresh.head().snapshot.version, fresh.head().state_version);
-        if version < oldest {
-            // A view that is kept is of no use where its snapshot was swept.
-            let failure = ReadFailure::VersionRetired { wanted: version, oldest, newest };
-            return Err(PinError::Failure(failure));
+        let fresh = self.pin_after_missing(pinned, missing, Missing::BelowView, deadline).await?;
+        if version < fresh.head().snapshot.version {
+            let _permit = self.turn_to_make(deadline).await?;
+            return self.make_older(fresh, version, deadline).await;
         }
         let rebased = self.shared.loader.rebase(pinned.view(), fresh.head());
         match timeout_at(deadline, rebased).await {
@@ -82,51 +72,101 @@ impl Follower {
         &self,
         pinned: &Pinned,
         missing: String,
+        part: Missing,
         deadline: Instant,
     ) -> Result<Pinned, PinError> {
         let fresh = self.pin_fresh(deadline).await?;
-        let history = self.shared.history();
-        // Chunks and pages are named by the snapshot, everything else by the
-        // head.
-        let is_needed = if is_part(&missing) {
-            fresh.view().snapshot() == pinned.view().snapshot()
-        } else {
-            fresh.head().references().any(|it| history.object_key(&it.key) == missing)
-        };
-        if is_needed {
+        let needed = self.is_needed(pinned, &fresh, &missing, part);
+        if timeout_at(deadline, needed).await.map_err(expired)? {
             let detail = "it is missing, and the current head needs it";
             return Err(PinError::Failure(ReadFailure::bad(missing, detail)));
         }
         Ok(fresh)
     }
 
-    fn retired(&self, wanted: StateVersion, pinned: &Pinned) -> ReadFailure {
-        let newest = pinned.head().state_version;
-        let oldest = self.shared.oldest().unwrap_or(newest);
-        ReadFailure::VersionRetired { wanted, oldest, newest }
-    }
-}
-
-/// Whether this is the key of a part of a snapshot, below whatever history: a
-/// fork reads those of its parent.
-fn is_part(key: &str) -> bool {
-    let object = key.rmatch_indices('/').nth(1).and_then(|(at, _)| key.get(at + 1..));
-    let object = object.and_then(|it| ObjectKey::parse(it).ok());
-    object.is_some_and(|it| it.kind() == ObjectKind::Chunk)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_a_snapshot_is_known_below_any_history() {
-        let hash = "0".repeat(64);
-        for (folder, expected) in [("chunks", true), ("snapshots", false), ("segments", false)] {
-            let object = format!("{folder}/00000000000000000007-{hash}");
-            assert_eq!(is_part(&format!("a/b/{object}")), expected, "{object}");
-            assert_eq!(is_part(&format!("a/{object}")), expected, "{object}");
+    /// Whether the head of `fresh` keeps what was missing below or beside
+    /// `pinned`.
+    async fn is_needed(
+        &self,
+        pinned: &Pinned,
+        fresh: &Pinned,
+        missing: &str,
+        part: Missing,
+    ) -> bool {
+        let head = fresh.head();
+        let snapshot = pinned.view().snapshot();
+        let is_it = |it: &ObjectRef| self.shared.history().object_key(&it.key) == missing;
+        let is_in_head = match part {
+            Missing::BelowView => head.snapshot == *snapshot,
+            Missing::Named => head.references().any(is_it),
+        };
+        if is_in_head || head.archive.is_none() {
+            return is_in_head;
         }
-        assert!(!is_part("a/head.json"));
+        // Without the archive nothing can be said; whoever tries again needs it,
+        // and says so.
+        let Ok(archive) = self.shared.loader.archive(head).await else { return false };
+        match part {
+            Missing::BelowView => archive.snapshots.iter().any(|it| it.snapshot == *snapshot),
+            Missing::Named => archive.references().any(is_it),
+        }
     }
+
+    /// Makes a version again, and keeps it for a while.
+    async fn make_older(
+        &self,
+        mut pinned: Pinned,
+        version: StateVersion,
+        deadline: Instant,
+    ) -> Result<Pinned, PinError> {
+        for _ in 0..HEADS_MAX {
+            match timeout_at(deadline, self.make(&pinned, version)).await.map_err(expired)? {
+                Ok(Some(view)) => {
+                    self.shared.recent().replace(&view);
+                    lock(&self.shared.scans).keep(view.clone());
+                    return Ok(pinned.with_view(view));
+                }
+                Ok(None) => return Err(PinError::Failure(retired(version, &pinned))),
+                Err(StateError::Missing { key }) => {
+                    let part = Missing::Named;
+                    pinned = self.pin_after_missing(&pinned, key, part, deadline).await?;
+                }
+                Err(error) => return Err(PinError::Failure(ReadFailure::of_state(error))),
+            }
+        }
+        Err(PinError::Failure(retired(version, &pinned)))
+    }
+
+    /// `None` where the head does not keep the version.
+    async fn make(
+        &self,
+        pinned: &Pinned,
+        version: StateVersion,
+    ) -> Result<Option<View>, StateError> {
+        let (loader, head) = (&self.shared.loader, pinned.head());
+        if head.snapshot.version <= version {
+            return loader.open_at(head, version).await.map(Some);
+        }
+        if !head.is_retained(version) {
+            return Ok(None);
+        }
+        let archive = loader.archive(head).await?;
+        loader.open_archived(head, &archive, version).await
+    }
+
+    async fn turn_to_make(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, PinError> {
+        let permit = timeout_at(deadline, self.shared.older.acquire()).await.map_err(expired)?;
+        permit.map_err(|_| PinError::Ended)
+    }
+}
+
+/// The version is not kept; the head says which the oldest is. Views that are
+/// kept of older ones are of no use where what is below them is gone.
+fn retired(wanted: StateVersion, pinned: &Pinned) -> ReadFailure {
+    let (oldest, newest) = (pinned.head().retained_from(), pinned.head().state_version);
+    ReadFailure::VersionRetired { wanted, oldest, newest }
+}
+
+fn expired<T>(_: T) -> PinError {
+    PinError::Failure(ReadFailure::Expired { detail: "making an older version" })
 }

@@ -11,8 +11,8 @@ use tonic::{Request, Response, Status};
 use super::ReadRpc;
 use super::answer::stamp;
 use super::request::Violations;
+use crate::changes::{ChangeRange, oldest};
 use crate::failure::ReadFailure;
-use crate::reader::ChangeRange;
 
 const PAGE_SIZE_DEFAULT: u32 = 100;
 const PAGE_SIZE_MAX: u32 = 1_000;
@@ -35,7 +35,7 @@ impl ReadRpc {
         let call = self.call(&request, checked);
         let read = call.reader.changes(range, call.consistency, call.deadline).await;
         let (changes, pinned) = read.map_err(|it| call.status(&it))?;
-        let (oldest, newest) = (pinned.head().tail_from(), pinned.version());
+        let (oldest, newest) = (oldest(pinned.head()), pinned.version());
         let Some(changes) = changes else {
             let failure = ReadFailure::VersionRetired { wanted: from, oldest, newest };
             return Err(call.status(&failure));

@@ -3,20 +3,16 @@
 
 use std::sync::Arc;
 
-use headwater_core::head::{ChangeBody, Head};
+use headwater_core::head::Head;
 use headwater_core::version::StateVersion;
 use headwater_state::StateError;
 use tokio::time::{Instant, timeout_at};
 
 use super::feed::Run;
+use crate::changes::Together;
 use crate::failure::ReadFailure;
-use crate::follower::{Follower, PinError};
+use crate::follower::{Follower, Missing, PinError};
 use crate::local::Pinned;
-
-/// Changes that the head names one by one and that are read together: as many,
-/// or so many bytes.
-const CHANGES_AT_ONCE: usize = 64;
-const BYTES_AT_ONCE: u64 = 1 << 20;
 
 /// How often changes may be folded or swept under a read before it gives up.
 const HEADS_MAX: usize = 3;
@@ -38,29 +34,36 @@ pub(super) async fn run_with(
     }
     let mut pinned = follower.pin_any(deadline).await.map_err(|it| ended(follower, it))?;
     for _ in 0..HEADS_MAX {
-        let head = pinned.head();
-        let Some((from, to)) = bounds(head, version) else {
-            let wanted = StateVersion::new(version.get().saturating_sub(1));
-            return Err(retired(head, wanted));
-        };
-        let mut part = (**head).clone();
-        part.segments.retain(|it| from <= it.from && it.to <= to);
-        part.changes.retain(|it| from <= it.version && it.version <= to);
-        let read = follower.shared().loader().read_changes(&part, from, usize::MAX);
-        let missing = match timeout_at(deadline, read).await {
-            Ok(Ok(changes)) => {
-                let run = Arc::new(Run::new(changes));
+        let missing = match timeout_at(deadline, read(follower, &pinned, version)).await {
+            Ok(Ok(Some(run))) => {
+                let run = Arc::new(run);
                 feed.keep_run(&run);
                 return Ok(run);
+            }
+            Ok(Ok(None)) => {
+                let after = StateVersion::new(version.get().saturating_sub(1));
+                return Err(retired(pinned.head(), after));
             }
             Ok(Err(StateError::Missing { key })) => key,
             Ok(Err(error)) => return Err(ReadFailure::of_state(error)),
             Err(_) => return Err(ReadFailure::Expired { detail: "fetching changes" }),
         };
-        let again = follower.pin_after_missing(&pinned, missing, deadline).await;
+        let again = follower.pin_after_missing(&pinned, missing, Missing::Named, deadline).await;
         pinned = again.map_err(|it| ended(follower, it))?;
     }
     Err(ReadFailure::Expired { detail: "changes were swept while they were fetched" })
+}
+
+async fn read(
+    follower: &Follower,
+    pinned: &Pinned,
+    version: StateVersion,
+) -> Result<Option<Run>, StateError> {
+    let loader = follower.shared().loader();
+    let Some(together) = Together::with(loader, pinned.head(), version).await? else {
+        return Ok(None);
+    };
+    Ok(Some(Run::new(together.read(loader, pinned.head()).await?)))
 }
 
 /// Whether the changes after `after` are gone, before anybody waits for them.
@@ -72,15 +75,15 @@ pub(super) fn check_retired(
     let feed = follower.shared().feed();
     let version = after.next();
     let is_there = pinned.version() < version
+        || pinned.head().retained_from() < version
         || feed.find_live(version).is_some()
-        || feed.find_run(version).is_some()
-        || bounds(pinned.head(), version).is_some();
+        || feed.find_run(version).is_some();
     if is_there { Ok(()) } else { Err(retired(pinned.head(), after)) }
 }
 
 /// `oldest` is what a watch may begin after, and a read may ask for.
 fn retired(head: &Head, wanted: StateVersion) -> ReadFailure {
-    let (oldest, newest) = (head.snapshot.version, head.state_version);
+    let (oldest, newest) = (head.retained_from(), head.state_version);
     ReadFailure::VersionRetired { wanted, oldest, newest }
 }
 
@@ -95,34 +98,4 @@ pub(super) fn ended(follower: &Follower, error: PinError) -> ReadFailure {
 pub(super) fn gone(follower: &Follower) -> ReadFailure {
     let detail = format!("{} was deleted while it was watched", follower.shared().history());
     ReadFailure::HistoryMissing { detail }
-}
-
-/// First and last version of what is read together with `version`: a segment,
-/// or a part of the changes that the head names one by one, cut the same way
-/// for everybody who has this head. `None` before the tail.
-fn bounds(head: &Head, version: StateVersion) -> Option<(StateVersion, StateVersion)> {
-    if let Some(run) = head.segments.iter().find(|it| it.from <= version && version <= it.to) {
-        return Some((run.from, run.to));
-    }
-    let mut rest = head.changes.as_slice();
-    while let Some(first) = rest.first() {
-        let (mut count, mut size_bytes) = (0, 0);
-        for change in rest.iter().take(CHANGES_AT_ONCE) {
-            size_bytes += match &change.body {
-                ChangeBody::Inline(bytes) => bytes.len() as u64,
-                ChangeBody::Staged(object) => object.size_bytes,
-            };
-            if BYTES_AT_ONCE < size_bytes && 0 < count {
-                break;
-            }
-            count += 1;
-        }
-        let (part, after) = rest.split_at(count);
-        let last = part.last().map_or(first.version, |it| it.version);
-        if first.version <= version && version <= last {
-            return Some((first.version, last));
-        }
-        rest = after;
-    }
-    None
 }

@@ -10,9 +10,9 @@ use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::format;
 use headwater_core::hash::{ContentHash, RequestHash};
 use headwater_core::head::{
-    Append, ChangeBody, Compaction, Fold, Head, ObjectRef, Publisher, Successor,
+    Append, ChangeBody, Compaction, Fold, Head, ObjectRef, Pin, Publisher, Retention, Successor,
 };
-use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, Tag};
+use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, PinName, Tag};
 use headwater_core::keys::ObjectKey;
 use headwater_core::operation::Key;
 use headwater_core::version::{Revision, StateVersion};
@@ -116,6 +116,8 @@ pub(crate) struct TestWriter {
     store: Arc<dyn Store>,
     pub(crate) head: Head,
     pub(crate) tag: Tag,
+    /// The time that is written into changes, in milliseconds since 1970.
+    pub(crate) clock_ms: u64,
     entropy: Entropy,
 }
 
@@ -130,7 +132,7 @@ impl TestWriter {
         let bytes = format::head::encode(&head).into();
         let answer = store.create_head(&head.history.head_key(), bytes).await;
         let HeadWrite::Replaced { tag } = answer else { panic!("{answer:?}") };
-        Self { store, head, tag, entropy }
+        Self { store, head, tag, clock_ms: 0, entropy }
     }
 
     pub(crate) fn version(&self) -> StateVersion {
@@ -145,14 +147,14 @@ impl TestWriter {
 
     /// One version that gives `key` this value, in the head itself.
     pub(crate) async fn put(&mut self, text: &str, value: &str) -> StateVersion {
-        let bytes = encode_put(self.version().next(), text, value);
+        let bytes = encode(self.version().next(), self.clock_ms, vec![put(text, value)]);
         let hash = ContentHash::of(&bytes);
         self.append(hash, ChangeBody::Inline(bytes)).await
     }
 
     /// One version of these mutations, in the head itself.
     pub(crate) async fn change(&mut self, mutations: Vec<Resolved>) -> StateVersion {
-        let bytes = encode(self.version().next(), mutations);
+        let bytes = encode(self.version().next(), self.clock_ms, mutations);
         let hash = ContentHash::of(&bytes);
         self.append(hash, ChangeBody::Inline(bytes)).await
     }
@@ -163,7 +165,8 @@ impl TestWriter {
         let mut next = self.successor();
         for number in (self.version().get() + 1..).take(usize::try_from(count).unwrap()) {
             let value = format!("{number:0value_bytes$}");
-            let bytes = encode_put(version(number), &format!("k{:02}", number % 100), &value);
+            let put = put(&format!("k{:02}", number % 100), &value);
+            let bytes = encode(version(number), self.clock_ms, vec![put]);
             let hash = ContentHash::of(&bytes);
             next.append(Append { hash, body: ChangeBody::Inline(bytes), operations: 1 });
         }
@@ -172,7 +175,7 @@ impl TestWriter {
 
     /// One version in an object of its own; returns its key in the store.
     pub(crate) async fn put_staged(&mut self, text: &str, value: &str) -> String {
-        let bytes = encode_put(self.version().next(), text, value);
+        let bytes = encode(self.version().next(), self.clock_ms, vec![put(text, value)]);
         let nonce = Nonce::from_bytes(self.entropy.bytes16());
         let (hash, size_bytes) = (ContentHash::of(&bytes), bytes.len() as u64);
         let object_key = ObjectKey::change(self.head.revision, nonce);
@@ -239,6 +242,28 @@ impl TestWriter {
         self.publish(next.finish()).await;
     }
 
+    /// So many versions before the newest are to stay readable.
+    pub(crate) async fn retain(&mut self, versions: u64) {
+        let mut next = self.successor();
+        next.set_retention(Retention { versions, age_ms: 0 });
+        self.publish(next.finish()).await;
+    }
+
+    pub(crate) async fn pin(&mut self, name: &str, version: StateVersion) {
+        let name = PinName::parse(name).unwrap();
+        let mut next = self.successor();
+        next.pin(Pin { name, version, expires_at_ms: None, child: None });
+        self.publish(next.finish()).await;
+    }
+
+    /// Deletes what the archive has let go of.
+    pub(crate) async fn sweep_released(&self) {
+        let archive = self.loader().archive(&self.head).await.unwrap();
+        for key in &archive.released {
+            self.store.delete(&self.head.history.object_key(key)).await.unwrap();
+        }
+    }
+
     /// Keys of the snapshot's chunks in the store.
     pub(crate) async fn chunk_keys(&self) -> Vec<String> {
         let history = &self.head.history;
@@ -285,20 +310,16 @@ fn publisher(entropy: &Entropy) -> Publisher {
     Publisher { id: "test".into(), nonce: Nonce::from_bytes(entropy.bytes16()) }
 }
 
-fn encode_put(version: StateVersion, text: &str, value: &str) -> Bytes {
-    encode(version, vec![put(text, value)])
-}
-
 pub(crate) fn put(text: &str, value: &str) -> Resolved {
     Resolved::Put(key(text), Bytes::copy_from_slice(value.as_bytes()))
 }
 
-fn encode(version: StateVersion, mutations: Vec<Resolved>) -> Bytes {
+fn encode(version: StateVersion, decided_at_ms: u64, mutations: Vec<Resolved>) -> Bytes {
     let operation = AcceptedOperation {
         id: OperationId::parse(&format!("op-{}", version.get())).unwrap(),
         request_hash: RequestHash::from_bytes([9; 32]),
         results: Vec::new(),
         mutations,
     };
-    format::change::encode(&Change { decided_at_ms: 0, operations: vec![operation] }).into()
+    format::change::encode(&Change { decided_at_ms, operations: vec![operation] }).into()
 }

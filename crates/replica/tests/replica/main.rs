@@ -2,6 +2,7 @@
 //! small publisher that writes heads into it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up has failed")]
 
+mod archive;
 mod bucket;
 mod damage;
 mod endings;
