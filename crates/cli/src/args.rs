@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use headwater_client::{Client, Consistency, HistoryId, Session, Token};
 
+use crate::at_time::VersionAtArgs;
 use crate::cost::CostArgs;
 use crate::doctor::DoctorArgs;
 use crate::exit::EXIT_CODES;
@@ -113,6 +114,8 @@ pub enum Command {
     /// Print the change entries: what each version changed, and by which
     /// operations.
     Log(LogArgs),
+    /// Print the version of a moment.
+    VersionAt(VersionAtArgs),
     /// Print what changes, as JSON lines, until interrupted.
     Watch(WatchArgs),
     /// Describe the head: versions, tail, receipts, objects.

@@ -20,6 +20,7 @@
 //! - What may have been applied never ends with the exit code of what was not.
 
 mod args;
+mod at_time;
 mod condition;
 mod cost;
 mod doctor;
@@ -100,6 +101,7 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Get(args) => read::get(&client, args, output).await,
         Command::Scan(args) => read::scan(&client, args, output).await,
         Command::Log(args) => inspect::log(&client, args, output).await,
+        Command::VersionAt(args) => at_time::version_at(&client, args, output).await,
         Command::Watch(args) => watch::watch(&client, args, output).await,
         Command::Head(args) => inspect::head(&client, args, output).await,
         Command::Op(args) => inspect::op(&client, args, output).await,

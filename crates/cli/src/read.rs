@@ -6,6 +6,7 @@ use headwater_client::{Client, Entry, KeyRange, ScanOptions, Stamp};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Freshness, Source};
+use crate::at_time::AtTime;
 use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::field;
@@ -34,6 +35,9 @@ pub struct GetArgs {
     /// How fresh.
     #[command(flatten)]
     pub freshness: Freshness,
+    /// As of when.
+    #[command(flatten)]
+    pub at_time: AtTime,
 }
 
 /// `scan`
@@ -57,6 +61,9 @@ pub struct ScanArgs {
     /// How fresh.
     #[command(flatten)]
     pub freshness: Freshness,
+    /// As of when.
+    #[command(flatten)]
+    pub at_time: AtTime,
 }
 
 /// A range of keys.
@@ -90,7 +97,8 @@ pub(crate) async fn get(
 ) -> Result<Exit, Failed> {
     let key = args.key.bytes()?;
     let session = args.source.session(client);
-    let read = session.get(key.clone(), args.freshness.level()).await?;
+    let level = args.at_time.level(&session, &args.freshness).await?;
+    let read = session.get(key.clone(), level).await?;
     let Some(entry) = read.value else {
         return Err(Failed::new(
             Exit::NotFound,
@@ -149,9 +157,10 @@ pub(crate) async fn scan(
     output: &mut Output,
 ) -> Result<Exit, Failed> {
     let mut left = args.limit.unwrap_or(u64::MAX);
-    let mut scan = args.source.session(client).scan(ScanOptions {
+    let session = args.source.session(client);
+    let mut scan = session.scan(ScanOptions {
         range: args.range.range(),
-        consistency: args.freshness.level(),
+        consistency: args.at_time.level(&session, &args.freshness).await?,
         reverse: args.reverse,
         keys_only: args.keys_only,
         page_size: u32::try_from(left).unwrap_or(PAGE_SIZE).clamp(1, PAGE_SIZE),

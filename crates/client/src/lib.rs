@@ -80,7 +80,7 @@ pub use self::network::{Connection, Network, SystemNetwork};
 pub use self::operation::{IssueVersion, Operation};
 pub use self::outcome::{Accepted, Conflict, ConflictKind, Outcome, Rejected, Unknown};
 pub use self::range::KeyRange;
-pub use self::read::{Changes, Consistency, Entry, Read, ReadError, Stamp};
+pub use self::read::{Changes, Consistency, Entry, Read, ReadError, Stamp, VersionAt};
 pub use self::scan::{Scan, ScanOptions};
 pub use self::session::{OtherHistory, Session};
 pub use self::stream::{OnRefusal, StreamAnswer, StreamOptions};

@@ -1,7 +1,7 @@
 //! Reads: what is asked, how fresh it must be, and what can go wrong.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use headwater_proto::v1;
@@ -76,6 +76,16 @@ pub struct Changes {
     pub oldest_version: u64,
     /// Where to ask next; none after the last version.
     pub next_version: Option<u64>,
+}
+
+/// The version of a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionAt {
+    /// The version.
+    pub version: u64,
+    /// When it was decided, by its writer's clock. None for version 0, which
+    /// nobody decided.
+    pub decided_at: Option<SystemTime>,
 }
 
 /// Why a read has no answer. Nothing was changed, whatever it is.
@@ -275,6 +285,38 @@ impl Session {
             next_version: Some(answer.next_version).filter(|&it| it != 0),
         };
         Ok(Read { value, stamp })
+    }
+
+    /// Finds the version of a moment: the newest one that was decided then or
+    /// before, by the clock of the writer that decided it. For people: clocks
+    /// differ. Read it with [`Consistency::Exact`].
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::VersionRetired`] when every change that is kept was decided
+    /// later; [`ReadError::Invalid`] for a moment before 1970.
+    pub async fn version_at(
+        &self,
+        time: SystemTime,
+        consistency: Consistency,
+    ) -> Result<Read<VersionAt>, ReadError> {
+        let request = v1::VersionAtRequest {
+            history: self.history.to_string(),
+            consistency: Some(self.consistency(consistency)),
+            history_id: self.pinned_id(),
+            time: Some(time.into()),
+        };
+        let call = self.client.to_replicas(None);
+        let answer = call
+            .run(|channel, time| {
+                let request = timed(request.clone(), time);
+                async move { read_service(channel).version_at(request).await }
+            })
+            .await?
+            .value;
+        let stamp = self.stamp(answer.stamp)?;
+        let decided_at = answer.decided_at.and_then(|it| SystemTime::try_from(it).ok());
+        Ok(Read { value: VersionAt { version: answer.version, decided_at }, stamp })
     }
 
     /// Reads a stamp, and takes note of its version.

@@ -39,6 +39,7 @@ mod recent;
 mod replica;
 mod scans;
 mod service;
+mod times;
 mod watch;
 
 pub use self::changes::ChangeRange;
@@ -49,6 +50,7 @@ pub use self::local::Pinned;
 pub use self::reader::Reader;
 pub use self::replica::{Replica, start};
 pub use self::service::{ReadRpc, WatchRpc};
+pub use self::times::VersionAt;
 pub use self::watch::{
     KeyFilter, SnapshotMode, Watch, WatchEnd, WatchEvent, WatchFailure, WatchFigures, WatchMessage,
     WatchOptions, WatchedChange, WatchedMutation, prefix_range,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::operation::Key;
+use headwater_core::version::StateVersion;
 use headwater_state::{Entry, LoadedChange, Page, Scan, StateError, View};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use crate::failure::ReadFailure;
 use crate::follower::{Missing, PinError};
 use crate::histories::{Held, Histories};
 use crate::local::Pinned;
+use crate::times::{VersionAt, version_at};
 use crate::watch::{self, Watch, WatchFailure, WatchOptions};
 
 /// How often a snapshot may be swept under a read before it gives up.
@@ -160,6 +162,44 @@ impl Reader {
                 Ok(Err(error)) => return Err(ReadFailure::of_state(error)),
                 Err(_) => return Err(ReadFailure::Expired { detail: "fetching changes" }),
             }
+        }
+        Err(ReadFailure::Expired { detail: "changes were swept while they were fetched" })
+    }
+
+    /// The newest version that was decided at `time_ms`, in milliseconds since
+    /// 1970, or before, by the clock of the writer that decided it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadFailure`]; `VersionRetired` when every change that is kept was
+    /// decided later.
+    pub async fn version_at(
+        &self,
+        time_ms: u64,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<(VersionAt, Pinned), ReadFailure> {
+        let Held { follower, mut pinned } = self.hold(consistency, deadline).await?;
+        let shared = follower.shared();
+        for _ in 0..SNAPSHOTS_MAX {
+            let tail = shared.tail_times(&pinned);
+            let found = version_at(tail, shared.loader(), &pinned, time_ms);
+            let missing = match timeout_at(deadline, found).await {
+                Ok(Ok(Some(found))) => return Ok((found, pinned)),
+                Ok(Ok(None)) => {
+                    let (oldest, newest) = (pinned.head().retained_from(), pinned.version());
+                    let wanted = StateVersion::new(oldest.get().saturating_sub(1));
+                    return Err(ReadFailure::VersionRetired { wanted, oldest, newest });
+                }
+                Ok(Err(StateError::Missing { key })) => key,
+                Ok(Err(error)) => return Err(ReadFailure::of_state(error)),
+                Err(_) => return Err(ReadFailure::Expired { detail: "looking through changes" }),
+            };
+            let view = pinned.view().clone();
+            let again = follower.pin_after_missing(&pinned, missing, Missing::Named, deadline);
+            let fresh = again.await.map_err(|it| self.gone(it))?;
+            let is_exact = matches!(consistency, Consistency::Exact(_));
+            pinned = if is_exact { fresh.with_view(view) } else { fresh };
         }
         Err(ReadFailure::Expired { detail: "changes were swept while they were fetched" })
     }

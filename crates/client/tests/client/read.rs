@@ -1,6 +1,6 @@
 //! Reads: balancing, sessions, scans, names.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -103,6 +103,20 @@ async fn a_session_reads_what_it_wrote_and_hands_it_on() {
     let asked = deployment.shared().reads[0].1.clone();
     assert_eq!(asked.consistency.unwrap().level, Some(Level::AtLeastVersion(1)));
     assert_eq!(asked.history_id, HISTORY_ID);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moment_has_a_version_and_its_time() {
+    let deployment = Deployment::of(1);
+    filled(&deployment);
+    let session = deployment.client().session(HISTORY);
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+
+    let read = session.version_at(at(7), Consistency::Strong).await.unwrap();
+    assert_eq!((read.value.version, read.value.decided_at), (7, Some(at(7))));
+    let read = session.version_at(at(0), Consistency::Strong).await.unwrap();
+    assert_eq!((read.value.version, read.value.decided_at), (0, None));
+    assert_eq!(read.stamp.state_version, 25);
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,9 +23,11 @@ pub mod consistency {
         /// request waits for the replica to catch up, until its deadline.
         #[prost(uint64, tag = "2")]
         AtLeastVersion(u64),
-        /// Exactly this state version, if the replica has it at hand (its recent
-        /// versions); otherwise VERSION_RETIRED, or VERSION_AHEAD when it does not
-        /// exist yet.
+        /// Exactly this state version, if the history's retention or a pin keeps it,
+        /// or the replica has it at hand; otherwise VERSION_RETIRED with the oldest
+        /// version from which on all are kept, or VERSION_AHEAD when it does not
+        /// exist yet. An old one is made again from the nearest snapshot and the
+        /// changes after it.
         #[prost(uint64, tag = "3")]
         ExactVersion(u64),
         /// The last successful freshness check began no longer ago than this, by the
@@ -1934,6 +1936,31 @@ pub struct ListChangesResponse {
     #[prost(uint64, tag = "4")]
     pub next_version: u64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VersionAtRequest {
+    #[prost(string, tag = "1")]
+    pub history: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub consistency: ::core::option::Option<Consistency>,
+    /// See GetRequest.history_id.
+    #[prost(string, tag = "3")]
+    pub history_id: ::prost::alloc::string::String,
+    /// The moment, not before 1970. One that is to come finds the newest version.
+    #[prost(message, optional, tag = "4")]
+    pub time: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VersionAtResponse {
+    /// What was looked through.
+    #[prost(message, optional, tag = "1")]
+    pub stamp: ::core::option::Option<ReadStamp>,
+    /// Read it with `exact_version`.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// When it was decided. Absent for version 0, which nobody decided.
+    #[prost(message, optional, tag = "3")]
+    pub decided_at: ::core::option::Option<::prost_types::Timestamp>,
+}
 /// One accepted transition.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ChangeEntry {
@@ -2158,7 +2185,7 @@ pub mod read_service_client {
                 .insert(GrpcMethod::new("headwater.v1.ReadService", "GetHead"));
             self.inner.unary(req, path, codec).await
         }
-        /// Reads change entries, oldest first, as far back as the tail reaches.
+        /// Reads change entries, oldest first, as far back as exact reads go.
         /// VERSION_RETIRED, with the oldest version, below that.
         pub async fn list_changes(
             &mut self,
@@ -2182,6 +2209,35 @@ pub mod read_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("headwater.v1.ReadService", "ListChanges"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Finds the version of a moment: the newest one that was decided then or
+        /// before, by the clock of the writer that decided it. Clocks differ, so this
+        /// is for people: nothing says that a version was not visible a little earlier
+        /// or later. VERSION_RETIRED, with the oldest version, when every change that
+        /// is kept was decided later.
+        pub async fn version_at(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VersionAtRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::VersionAtResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.ReadService/VersionAt",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("headwater.v1.ReadService", "VersionAt"));
             self.inner.unary(req, path, codec).await
         }
     }
@@ -2223,13 +2279,25 @@ pub mod read_service_server {
             &self,
             request: tonic::Request<super::GetHeadRequest>,
         ) -> std::result::Result<tonic::Response<super::GetHeadResponse>, tonic::Status>;
-        /// Reads change entries, oldest first, as far back as the tail reaches.
+        /// Reads change entries, oldest first, as far back as exact reads go.
         /// VERSION_RETIRED, with the oldest version, below that.
         async fn list_changes(
             &self,
             request: tonic::Request<super::ListChangesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListChangesResponse>,
+            tonic::Status,
+        >;
+        /// Finds the version of a moment: the newest one that was decided then or
+        /// before, by the clock of the writer that decided it. Clocks differ, so this
+        /// is for people: nothing says that a version was not visible a little earlier
+        /// or later. VERSION_RETIRED, with the oldest version, when every change that
+        /// is kept was decided later.
+        async fn version_at(
+            &self,
+            request: tonic::Request<super::VersionAtRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::VersionAtResponse>,
             tonic::Status,
         >;
     }
@@ -2517,6 +2585,51 @@ pub mod read_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListChangesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/headwater.v1.ReadService/VersionAt" => {
+                    #[allow(non_camel_case_types)]
+                    struct VersionAtSvc<T: ReadService>(pub Arc<T>);
+                    impl<
+                        T: ReadService,
+                    > tonic::server::UnaryService<super::VersionAtRequest>
+                    for VersionAtSvc<T> {
+                        type Response = super::VersionAtResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VersionAtRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ReadService>::version_at(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = VersionAtSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use super::catch_up::{CaughtUp, Found, GONE, Verdict, catch_up, failure_of_store};
 use super::pace::Pace;
 use super::waiters::{Reply, Waiters};
-use super::{CheckFailure, Owner, Shared};
+use super::{CheckFailure, Owner, Shared, lock};
 use crate::local::{Proved, State};
 
 /// Requests taken in at a time.
@@ -282,6 +282,7 @@ impl Driver {
         }
         let began = self.checks.live.get(&number).copied().unwrap_or_else(Instant::now);
         self.shared.seen.note(self.shared.history(), local.position());
+        lock(&self.shared.times).push(&changes, &local.head);
         // Before anybody can see that there is something to look for.
         self.shared.feed.push(&changes);
         let local = Arc::new(local);

@@ -36,6 +36,7 @@ use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
 use crate::recent::Recent;
 use crate::scans::Scans;
+use crate::times::Times;
 use crate::watch::Feed;
 
 /// Requests on their way to the driver. Past it they wait to be let in.
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     scans: Mutex<Scans>,
     /// How far this and all other histories were followed.
     seen: Seen,
+    /// When the versions of the tail were decided.
+    times: Mutex<Times>,
     /// What watchers share.
     feed: Arc<Feed>,
     /// The revision that a writer has told of last.
@@ -117,6 +120,7 @@ impl Follower {
             recent: Mutex::new(recent),
             scans: Mutex::new(Scans::new(config.scans_max, config.scan())),
             seen,
+            times: Mutex::default(),
             feed: Arc::new(Feed::new(config.feed_limits())),
             noticed: AtomicU64::new(0),
             kick: Notify::new(),
@@ -350,6 +354,12 @@ impl Shared {
 
     pub(crate) fn feed(&self) -> &Arc<Feed> {
         &self.feed
+    }
+
+    /// When the versions of a tail were decided, up to the one that is pinned,
+    /// if that is known.
+    pub(crate) fn tail_times(&self, pinned: &Pinned) -> Option<Vec<(StateVersion, u64)>> {
+        lock(&self.times).between(pinned.head().tail_from(), pinned.version())
     }
 
     /// The newest version that is followed.

@@ -11,6 +11,7 @@ mod answer;
 mod changes;
 mod request;
 mod scan;
+mod times;
 mod token;
 mod watch;
 
@@ -150,6 +151,14 @@ impl ReadService for ReadRpc {
         request: Request<v1::ListChangesRequest>,
     ) -> Result<Response<v1::ListChangesResponse>, Status> {
         self.change_page(request).await
+    }
+
+    #[tracing::instrument(level = "debug", skip_all, fields(history = request.get_ref().history))]
+    async fn version_at(
+        &self,
+        request: Request<v1::VersionAtRequest>,
+    ) -> Result<Response<v1::VersionAtResponse>, Status> {
+        self.find_version(request).await
     }
 }
 

@@ -16,6 +16,7 @@ mod restored;
 mod rpc;
 mod scan;
 mod sharing;
+mod times;
 mod versions;
 mod watch;
 mod watch_client;

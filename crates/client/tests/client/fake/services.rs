@@ -274,6 +274,23 @@ impl ReadService for Fake {
     ) -> Result<Response<v1::ListChangesResponse>, Status> {
         Err(Status::unimplemented("not in the script"))
     }
+
+    /// Version `n` was decided `n` seconds after 1970.
+    async fn version_at(
+        &self,
+        request: Request<v1::VersionAtRequest>,
+    ) -> Result<Response<v1::VersionAtResponse>, Status> {
+        let request = request.into_inner();
+        let newest = self.view(request.consistency)?;
+        let seconds = request.time.unwrap_or_default().seconds;
+        let version = newest.min(seconds.try_into().unwrap());
+        Ok(Response::new(v1::VersionAtResponse {
+            stamp: Some(self.stamp(newest)),
+            version,
+            decided_at: (0 < version)
+                .then(|| (std::time::UNIX_EPOCH + std::time::Duration::from_secs(version)).into()),
+        }))
+    }
 }
 
 #[tonic::async_trait]
