@@ -103,13 +103,20 @@ impl AzureOptions {
             builder = builder.with_access_key(key);
         }
         let setting = |key| builder.get_config_value(&key).filter(|it| !it.is_empty());
+        if setting(AzureConfigKey::UseEmulator).is_some_and(|it| it == "true") {
+            let what =
+                "AZURE_STORAGE_USE_EMULATOR is not followed: give `?endpoint=` and `?account=`";
+            return Err(BucketOptionsError::Combination { what });
+        }
+        let is_fabric = setting(AzureConfigKey::UseFabricEndpoint).is_some_and(|it| it == "true");
+        let domain = if is_fabric { "blob.fabric.microsoft.com" } else { "blob.core.windows.net" };
         let account = setting(AzureConfigKey::AccountName).ok_or({
             let what =
                 "the storage account is not named: `?account=` or AZURE_STORAGE_ACCOUNT_NAME";
             BucketOptionsError::Combination { what }
         })?;
         let endpoint = setting(AzureConfigKey::Endpoint)
-            .unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
+            .unwrap_or_else(|| format!("https://{account}.{domain}"));
         let container_url = self.container_url(&endpoint)?;
         let client = builder.build().map_err(BucketOptionsError::Client)?;
         Ok(Built { client, account, container_url })

@@ -113,13 +113,23 @@ impl Exchange {
 
 /// Makes clients that note what passes, and keeps the last one: that which the
 /// builder made for the bucket, after those that fetch credentials.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct NotingConnector {
-    connector: Arc<ReqwestConnector>,
+    connector: Arc<dyn HttpConnector>,
     last: Arc<Mutex<Option<HttpClient>>>,
 }
 
+impl Default for NotingConnector {
+    fn default() -> Self {
+        Self::over(ReqwestConnector::default())
+    }
+}
+
 impl NotingConnector {
+    pub(crate) fn over(connector: impl HttpConnector) -> Self {
+        Self { connector: Arc::new(connector), last: Arc::default() }
+    }
+
     /// The client that was made last, for requests that `object_store` does not
     /// make; `None` before a builder made one.
     pub(crate) fn client(&self) -> Option<HttpClient> {

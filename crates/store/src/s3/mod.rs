@@ -9,6 +9,8 @@
 //!   compares. A version id says which version, not whether it is the newest.
 
 mod ask;
+#[cfg(test)]
+mod express_test;
 mod options;
 mod profile;
 mod sse;
@@ -59,7 +61,13 @@ impl S3Bucket {
     ///
     /// [`BucketOptionsError`] when the options do not fit together.
     pub fn open(options: &S3Options) -> Result<Self, BucketOptionsError> {
-        let connector = NotingConnector::default();
+        Self::open_over(options, &NotingConnector::default())
+    }
+
+    fn open_over(
+        options: &S3Options,
+        connector: &NotingConnector,
+    ) -> Result<Self, BucketOptionsError> {
         let root = options.root()?;
         let built = options.build(connector.clone())?;
         let dialect = S3 {
