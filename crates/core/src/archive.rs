@@ -26,11 +26,13 @@
 #[cfg(test)]
 mod archive_test;
 mod keep;
+mod mend;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 pub use self::keep::{Keep, Kept, Moved, REPLAY_BYTES_MAX};
+pub use self::mend::Lost;
 use crate::head::{ArchiveRef, Head, ObjectRef, Pin, RunRef, SnapshotRef};
 use crate::id::HistoryId;
 use crate::keys::ObjectKey;

@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 pub use self::check::HeadError;
 pub use self::kept::{ArchiveRef, Base, HistoryRef, Pin, Retention};
-pub use self::next::{Append, Compaction, Fold, Successor};
+pub use self::next::{Append, Compaction, Fold, Rebuilt, Successor};
 use crate::hash::{ChainHash, ContentHash};
 use crate::id::{HistoryId, HistoryName, Nonce, Tag};
 use crate::keys::{ObjectKey, ObjectKind};

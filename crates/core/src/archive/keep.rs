@@ -224,7 +224,7 @@ impl Archive {
     }
 
     /// Lets a snapshot go; its older neighbour is the last one kept so far.
-    fn let_snapshot_go(&mut self, gone: ArchivedSnapshot) {
+    pub(super) fn let_snapshot_go(&mut self, gone: ArchivedSnapshot) {
         self.released.push(gone.snapshot.object.key);
         let Some(last) = self.snapshots.last_mut() else {
             self.released.extend(gone.replaced);

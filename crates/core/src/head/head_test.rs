@@ -532,3 +532,43 @@ fn a_reference_is_to_its_bytes_only() {
     let wrong_len = ObjectRef { size_bytes: 8, ..reference };
     assert!(!wrong_len.is_to(b"content"));
 }
+
+#[test]
+fn a_rebuilt_snapshot_takes_the_place_of_the_damaged_one_and_moves_nothing_else() {
+    let before = kept();
+    let archive = ArchiveUpdate {
+        based_on: Some(archive_at(2)),
+        becomes: Some(archive_at(2)),
+        pinned: [version(1)].into(),
+        ..nothing_kept()
+    };
+    let at = |staged: u64, number: u64| SnapshotRef {
+        version: version(number),
+        object: object(ObjectKind::Snapshot, staged, "rebuilt"),
+    };
+    let fits =
+        Rebuilt { snapshot: at(12, 4), damaged: before.snapshot.clone(), archive: archive.clone() };
+    let mut successor = Successor::of(&before, publisher(2));
+    assert!(successor.replace_snapshot(&fits));
+    let next = successor.finish();
+    assert_eq!(next.check(), Ok(()));
+    assert_eq!(next.check_follows(&before), Ok(()));
+    let expected = Head { snapshot: at(12, 4), ..Successor::of(&before, publisher(2)).finish() };
+    assert_eq!(next, expected);
+
+    let other_archive = ArchiveUpdate { based_on: None, ..archive.clone() };
+    let forgets_a_pin = ArchiveUpdate { pinned: BTreeSet::new(), ..archive };
+    for refused in [
+        Rebuilt { snapshot: at(12, 5), ..fits.clone() },
+        Rebuilt { snapshot: before.snapshot.clone(), ..fits.clone() },
+        Rebuilt { damaged: at(11, 4), ..fits.clone() },
+        // Its parts may be swept by now.
+        Rebuilt { snapshot: at(4, 4), ..fits.clone() },
+        Rebuilt { archive: other_archive, ..fits.clone() },
+        Rebuilt { archive: forgets_a_pin, ..fits.clone() },
+    ] {
+        let mut successor = Successor::of(&before, publisher(2));
+        assert!(!successor.replace_snapshot(&refused), "{refused:?}");
+        assert_eq!(successor.finish(), Successor::of(&before, publisher(2)).finish());
+    }
+}

@@ -5,8 +5,11 @@
 //! caller checks and encodes. Maintenance that no longer fits is left out, and
 //! said so: it was prepared against an older head.
 
+mod rebuilt;
+
 use alloc::vec::Vec;
 
+pub use self::rebuilt::Rebuilt;
 use super::{
     ChangeBody, ChangeRef, Head, Lifecycle, ObjectRef, Pin, Publisher, Retention, RunRef,
     SnapshotRef,
