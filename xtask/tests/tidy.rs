@@ -34,6 +34,12 @@ const ALLOWED: &[Allowed] = &[
         uses: &["headwater-core", "headwater-store"],
         tests_use: &["headwater-s3-double"],
     },
+    Allowed {
+        name: "headwater-verify",
+        uses: &["headwater-core", "headwater-store", "headwater-state"],
+        // Histories to be checked are made by a real writer.
+        tests_use: &["headwater-writer"],
+    },
     Allowed { name: "headwater-proto", uses: &[], tests_use: &[] },
     Allowed {
         name: "headwater-daemon",
