@@ -18,6 +18,7 @@ use crate::output::Format;
 use crate::read::{GetArgs, ScanArgs};
 use crate::serve::ServeArgs;
 use crate::txn::SHAPE;
+use crate::verify::VerifyArgs;
 use crate::watch::WatchArgs;
 use crate::write::{AddArgs, DeleteArgs, PutArgs, TxnArgs};
 
@@ -122,6 +123,13 @@ pub enum Command {
     Head(HeadArgs),
     /// Say what became of an operation.
     Op(OpArgs),
+    /// Check what is stored of a history, in the bucket itself.
+    ///
+    /// Asks no server, and changes nothing without --repair and --yes. Checks
+    /// every object that the head leads to, the chain of changes, receipts,
+    /// counts and pins; builds the newest snapshot again and compares; lists
+    /// what nothing leads to.
+    Verify(Box<VerifyArgs>),
     /// Put every line of an NDJSON file, each once, however often it is run.
     Import(ImportArgs),
     /// Write all keys and values of one version as NDJSON.

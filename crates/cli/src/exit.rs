@@ -27,6 +27,8 @@ pub enum Exit {
     BadData,
     /// Done, and something was found that should be looked at.
     Warned,
+    /// A check found no damage, and its budget ended it.
+    Incomplete,
     /// Stopped by a signal.
     Interrupted,
 }
@@ -44,7 +46,9 @@ Exit codes:
     6  not found: no such history, key, operation or version
     7  unavailable: no answer in time, and nothing was applied; try again
     8  bad data: a stored object is damaged, or newer than this build
-    9  done, with warnings: doctor found something to look at
+    9  done, with warnings: doctor found something to look at, or
+       `verify --strict` garbage or foreign objects
+   10  incomplete: a budget ended `verify`; what was checked is sound
   130  interrupted";
 
 impl Exit {
@@ -61,6 +65,7 @@ impl Exit {
             Self::Unavailable => 7,
             Self::BadData => 8,
             Self::Warned => 9,
+            Self::Incomplete => 10,
             Self::Interrupted => 130,
         }
     }
@@ -78,6 +83,7 @@ impl Exit {
             Self::Unavailable => "unavailable",
             Self::BadData => "badData",
             Self::Warned => "warned",
+            Self::Incomplete => "incomplete",
             Self::Interrupted => "interrupted",
         }
     }
@@ -106,6 +112,7 @@ mod tests {
             Exit::Unavailable,
             Exit::BadData,
             Exit::Warned,
+            Exit::Incomplete,
             Exit::Interrupted,
         ] {
             let line = format!("{:>5}  ", exit.code());

@@ -2,7 +2,8 @@
 //!
 //! In here: the command line, what is printed, the exit codes, and the two
 //! commands that are programs of their own, import and export. Not in here: any
-//! decision of the protocol; commands ask servers through [`headwater_client`].
+//! decision of the protocol; commands ask servers through [`headwater_client`], and
+//! `verify` looks into the bucket with [`headwater_verify`].
 //!
 //! ```text
 //! args -> command -> client -> writer, replica
@@ -41,6 +42,7 @@ mod read;
 mod serve;
 mod shown;
 mod txn;
+mod verify;
 mod watch;
 mod write;
 
@@ -105,6 +107,7 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Watch(args) => watch::watch(&client, args, output).await,
         Command::Head(args) => inspect::head(&client, args, output).await,
         Command::Op(args) => inspect::op(&client, args, output).await,
+        Command::Verify(args) => verify::verify(args, cli.format(), output).await,
         Command::Import(args) => import::import(&client, args, cli.format(), output).await,
         Command::Cost(args) => cost::cost(&client, args, output).await,
         Command::Export(args) => export::export(&client, args, cli.format(), output).await,

@@ -43,6 +43,19 @@ impl Place {
     }
 }
 
+impl Place {
+    /// As [`Place::url`], for who only looks: a directory has to be there.
+    pub(crate) fn existing_url(&self) -> Result<String, Failed> {
+        match self {
+            Self::Directory(root) if !root.is_dir() => {
+                let message = format!("there is no directory {}", root.display());
+                Err(Failed::usage(message).advise("say where histories are: --root or --store"))
+            }
+            Self::Directory(_) | Self::Store(_) => self.url(),
+        }
+    }
+}
+
 impl FromArgMatches for Place {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let PlaceFlags { root, store } = PlaceFlags::from_arg_matches(matches)?;
