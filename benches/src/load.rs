@@ -1,42 +1,67 @@
-//! A closed-loop load: callers that each wait for their answer.
+//! Loads: closed loop, callers that each wait for their answer; open loop,
+//! calls at fixed moments whatever becomes of those before.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Runs before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// Calls of an open loop under way at a time.
+const WAITING_MAX: usize = 100_000;
 
 /// What a load gave.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub struct Measured {
     /// Calls that ended in the time counted.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Calls that failed in the time counted. They are in `calls` too.
-    pub(crate) failures: u64,
-    pub(crate) time: Duration,
+    pub failures: u64,
+    /// The time counted.
+    pub time: Duration,
     /// Microseconds.
-    pub(crate) latency: Histogram<u64>,
+    pub latency: Histogram<u64>,
 }
 
 impl Measured {
+    /// Nothing measured yet.
+    pub fn empty(time: Duration) -> Self {
+        Self { calls: 0, failures: 0, time, latency: histogram() }
+    }
+
+    /// One call more.
+    pub fn note(&mut self, took: Duration, is_done: bool) {
+        self.calls += 1;
+        self.failures += u64::from(!is_done);
+        self.latency.saturating_record(micros(took));
+    }
+
+    /// What was measured beside it in the same time.
+    pub fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.failures += other.failures;
+        let _same_bounds = self.latency.add(other.latency);
+    }
+
+    /// The median, in milliseconds.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub fn p50_ms(&self) -> f64 {
+        self.latency.value_at_quantile(0.5) as f64 / 1_000.0
+    }
+
     /// Calls per second.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    pub(crate) fn rate(&self) -> f64 {
+    pub fn rate(&self) -> f64 {
         self.calls as f64 / self.time.as_secs_f64()
     }
 }
 
 /// Calls `call(caller, n)` from `callers` tasks for `time`. `on_warm` runs after
 /// the warm-up, when counting begins.
-pub(crate) async fn run<C, F>(
-    callers: usize,
-    time: Duration,
-    call: C,
-    on_warm: impl FnOnce(),
-) -> Measured
+pub async fn run<C, F>(callers: usize, time: Duration, call: C, on_warm: impl FnOnce()) -> Measured
 where
     C: Fn(usize, u64) -> F + Clone + Send + 'static,
     F: Future<Output = bool> + Send,
@@ -66,7 +91,7 @@ where
         .collect();
     tokio::time::sleep_until(count_from).await;
     on_warm();
-    let mut all = Measured { calls: 0, failures: 0, time, latency: histogram() };
+    let mut all = Measured::empty(time);
     for task in join_all(tasks).await {
         let Ok((latency, failures)) = task else { continue };
         all.calls += latency.len();
@@ -74,6 +99,70 @@ where
         let _same_bounds = all.latency.add(latency);
     }
     all
+}
+
+/// Calls at even distances, `per_second` of them, for `time`. A call's latency
+/// counts from the moment at which it was due: one that had to wait because the
+/// system was behind has waited. `callers` is how many keys they spread over;
+/// at most `WAITING_MAX` are under way, and what is due beyond that has failed.
+///
+/// `on_warm` runs after the warm-up, when counting begins.
+pub async fn run_open<C, F>(
+    per_second: u64,
+    callers: usize,
+    time: Duration,
+    call: C,
+    on_warm: impl FnOnce(),
+) -> Measured
+where
+    C: Fn(usize, u64) -> F + Clone + Send + 'static,
+    F: Future<Output = bool> + Send + 'static,
+{
+    let start = Instant::now();
+    let (count_from, end) = (start + WARM_UP, start + WARM_UP + time);
+    let gap = Duration::from_secs(1).div_f64(number(per_second.max(1)));
+    let mut all = Measured::empty(time);
+    let mut tasks: JoinSet<(Instant, Duration, bool)> = JoinSet::new();
+    let (mut due, mut n, mut on_warm) = (start, 0_u64, Some(on_warm));
+    let take = |all: &mut Measured, (due, took, is_done): (Instant, Duration, bool)| {
+        if count_from <= due {
+            all.note(took, is_done);
+        }
+    };
+    while due < end {
+        if count_from <= due
+            && let Some(on_warm) = on_warm.take()
+        {
+            on_warm();
+        }
+        tokio::time::sleep_until(due).await;
+        while let Some(Ok(done)) = tasks.try_join_next() {
+            take(&mut all, done);
+        }
+        if WAITING_MAX <= tasks.len() {
+            take(&mut all, (due, Duration::ZERO, false));
+        } else {
+            let caller = usize::try_from(n).unwrap_or(usize::MAX) % callers.max(1);
+            let calling = call(caller, n);
+            tasks.spawn(async move {
+                let is_done = calling.await;
+                (due, due.elapsed(), is_done)
+            });
+        }
+        n += 1;
+        due += gap;
+    }
+    while let Some(done) = tasks.join_next().await {
+        if let Ok(done) = done {
+            take(&mut all, done);
+        }
+    }
+    all
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn number(count: u64) -> f64 {
+    count as f64
 }
 
 #[expect(clippy::expect_used, reason = "the bounds are right")]

@@ -1,5 +1,7 @@
 //! One line a measurement.
 
+use std::collections::BTreeMap;
+
 use headwater_store::{Call, Readings};
 use serde::Serialize;
 
@@ -9,7 +11,7 @@ use crate::load::Measured;
 /// A measurement, as printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Line {
+pub struct Line {
     scenario: &'static str,
     callers: usize,
     is_grpc: bool,
@@ -32,10 +34,23 @@ pub(crate) struct Line {
     gets_per_call: f64,
     bytes_up_per_call: f64,
     bytes_down_per_call: f64,
+    /// Figures that only this scenario has.
+    #[serde(flatten)]
+    more: BTreeMap<&'static str, f64>,
 }
 
+impl Line {
+    /// With one figure more.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, figure: f64) -> Self {
+        self.more.insert(name, figure);
+        self
+    }
+}
+
+/// Puts a line together. `floor_ms` is what one call of the store took.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-pub(crate) fn line(
+pub fn line(
     scenario: &'static str,
     plan: Plan,
     floor_ms: f64,
@@ -67,12 +82,14 @@ pub(crate) fn line(
         gets_per_call: count(&gets) / calls,
         bytes_up_per_call: store.bytes_up() as f64 / calls,
         bytes_down_per_call: store.bytes_down() as f64 / calls,
+        more: BTreeMap::new(),
     }
 }
 
-pub(crate) fn header() {
+/// The first line of the table on standard error.
+pub fn header() {
     eprintln!(
-        "{:<12} {:>7} {:>11} {:>9} {:>9} {:>6} {:>9} {:>9} {:>9}",
+        "{:<16} {:>7} {:>11} {:>9} {:>9} {:>6} {:>9} {:>9} {:>9}",
         "scenario",
         "callers",
         "calls/s",
@@ -85,10 +102,11 @@ pub(crate) fn header() {
     );
 }
 
-pub(crate) fn print(line: &Line, is_json_only: bool) {
+/// One line of JSON, and one of the table.
+pub fn print(line: &Line, is_json_only: bool) {
     if !is_json_only {
         eprintln!(
-            "{:<12} {:>7} {:>11.0} {:>9.2} {:>9.2} {:>6.2} {:>9.4} {:>9.4} {:>9.0}",
+            "{:<16} {:>7} {:>11.0} {:>9.2} {:>9.2} {:>6.2} {:>9.4} {:>9.4} {:>9.0}",
             line.scenario,
             line.callers,
             line.per_second,
@@ -99,6 +117,9 @@ pub(crate) fn print(line: &Line, is_json_only: bool) {
             line.gets_per_call,
             line.bytes_up_per_call
         );
+        for (name, figure) in &line.more {
+            eprintln!("  {name} {figure:.4}");
+        }
     }
     match serde_json::to_string(line) {
         Ok(text) => println!("{text}"),

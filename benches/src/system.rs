@@ -13,25 +13,114 @@ use headwater_core::publish::Answer;
 use headwater_core::version::StateVersion;
 use headwater_daemon::serve::{Listening, Services};
 use headwater_replica::{Consistency, Reader, Replica, ReplicaConfig};
-use headwater_store::{Clock, Entropy, Latency, Meter, Readings, Store};
+use headwater_store::{Clock, Entropy, HeadRead, Latency, Meter, Readings, Store};
 use headwater_writer::{Question, Writer, WriterConfig};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Plan;
 
-pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+/// Anything that went wrong.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A bucket in memory, for processes that each see it from as far away.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    plan: Plan,
+    memory: Arc<dyn Store>,
+    pub(crate) history: HistoryName,
+    entropy: Entropy,
+}
+
+impl World {
+    /// A bucket with one history.
+    pub(crate) async fn new(plan: Plan) -> Result<Self, BoxError> {
+        let memory = headwater_store::open("memory:")?;
+        let entropy = Entropy::from_os();
+        let world = Self { plan, memory, history: HistoryName::parse("bench")?, entropy };
+        let (writer, _) = world.writer()?;
+        let id = HistoryId::from_bytes(world.entropy.bytes16());
+        writer.create(&world.history, id, false).await?;
+        writer.shutdown().await;
+        Ok(world)
+    }
+
+    /// The bucket, from where a process sees it, and what that asks of it.
+    pub(crate) fn store(&self) -> (Arc<dyn Store>, Arc<Meter>) {
+        let Plan { read, write, .. } = self.plan;
+        let far: Arc<dyn Store> = Arc::new(Latency::new(Arc::clone(&self.memory), read, write));
+        let meter = Arc::new(Meter::new(far));
+        (Arc::<Meter>::clone(&meter), meter)
+    }
+
+    pub(crate) fn writer(&self) -> Result<(Writer, Arc<Meter>), BoxError> {
+        let (store, meter) = self.store();
+        let (config, entropy) = (WriterConfig::default(), self.entropy.clone());
+        Ok((headwater_writer::start(store, config, entropy, Clock::system())?, meter))
+    }
+
+    /// A replica that has opened the history.
+    pub(crate) async fn replica(
+        &self,
+        config: ReplicaConfig,
+    ) -> Result<(Replica, Arc<Meter>), BoxError> {
+        let (store, meter) = self.store();
+        let replica = headwater_replica::start(store, config, self.entropy.clone())?;
+        self.open(&replica).await?;
+        Ok((replica, meter))
+    }
+
+    /// The same bucket, from as far away as `plan` says.
+    pub(crate) fn seen_from(&self, plan: Plan) -> Self {
+        Self { plan, ..self.clone() }
+    }
+
+    /// A replica that has opened nothing.
+    pub(crate) fn bare_replica(&self, store: Arc<dyn Store>) -> Result<Replica, BoxError> {
+        let config = ReplicaConfig::default();
+        Ok(headwater_replica::start(store, config, self.entropy.clone())?)
+    }
+
+    /// Size of the head as it is.
+    pub(crate) async fn head_bytes(&self) -> Result<usize, BoxError> {
+        match self.memory.read_head(&self.history.head_key(), None).await? {
+            HeadRead::Found { bytes, .. } => Ok(bytes.len()),
+            HeadRead::Unchanged | HeadRead::Missing => Err("there is no head".into()),
+        }
+    }
+
+    /// Reads something, strongly.
+    pub(crate) async fn open(&self, replica: &Replica) -> Result<(), BoxError> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        replica.reader(self.history.clone()).pin(Consistency::Strong, deadline).await?;
+        Ok(())
+    }
+
+    pub(crate) fn putter(&self, writer: &Writer, value_bytes: usize) -> Putter {
+        Putter {
+            history: self.history.clone(),
+            writer: writer.clone(),
+            grpc: None,
+            value: Bytes::from(vec![b'v'; value_bytes]),
+        }
+    }
+}
 
 /// Everything that a scenario calls.
-pub(crate) struct System {
-    pub(crate) history: HistoryName,
-    pub(crate) writer: Writer,
-    pub(crate) replica: Replica,
+#[derive(Debug)]
+pub struct System {
+    /// The history that is written and read.
+    pub history: HistoryName,
+    /// Its writer.
+    pub writer: Writer,
+    /// A replica in the same process.
+    pub replica: Replica,
     store: Arc<dyn Store>,
     meter: Arc<Meter>,
     grpc: Option<Grpc>,
 }
 
+#[derive(Debug)]
 struct Grpc {
     client: Client,
     session: Session,
@@ -40,7 +129,12 @@ struct Grpc {
 }
 
 impl System {
-    pub(crate) async fn start(plan: Plan) -> Result<Self, BoxError> {
+    /// Starts both over a new store in memory, as far away as `plan` says.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from starting.
+    pub async fn start(plan: Plan) -> Result<Self, BoxError> {
         let entropy = Entropy::from_os();
         let memory = headwater_store::open("memory:")?;
         let latency: Arc<dyn Store> = Arc::new(Latency::new(memory, plan.read, plan.write));
@@ -62,7 +156,11 @@ impl System {
 
     /// What one write, or one read, takes in the store by itself: the median of
     /// some, in milliseconds.
-    pub(crate) async fn floor_ms(&self, is_write: bool) -> Result<f64, BoxError> {
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn floor_ms(&self, is_write: bool) -> Result<f64, BoxError> {
         const CALLS: usize = 21;
         self.store.put("floor/object", Bytes::from_static(b"x")).await?;
         let mut took = Vec::with_capacity(CALLS);
@@ -79,12 +177,13 @@ impl System {
         Ok(took[CALLS / 2].as_secs_f64() * 1_000.0)
     }
 
-    pub(crate) fn readings(&self) -> Readings {
+    /// What the store was asked so far.
+    pub fn readings(&self) -> Readings {
         self.meter.read()
     }
 
     /// What a caller puts with.
-    pub(crate) fn putter(&self, value_bytes: usize) -> Putter {
+    pub fn putter(&self, value_bytes: usize) -> Putter {
         Putter {
             history: self.history.clone(),
             writer: self.writer.clone(),
@@ -94,14 +193,15 @@ impl System {
     }
 
     /// What a caller reads with.
-    pub(crate) fn getter(&self) -> Getter {
+    pub fn getter(&self) -> Getter {
         Getter {
             reader: self.replica.reader(self.history.clone()),
             session: self.grpc.as_ref().map(|it| it.session.clone()),
         }
     }
 
-    pub(crate) async fn stop(self) {
+    /// Stops writer, replica and server.
+    pub async fn stop(self) {
         if let Some(grpc) = self.grpc {
             drop(grpc.session);
             grpc.stop.cancel();
@@ -134,8 +234,8 @@ impl Grpc {
 }
 
 /// Puts one key.
-#[derive(Clone)]
-pub(crate) struct Putter {
+#[derive(Clone, Debug)]
+pub struct Putter {
     history: HistoryName,
     writer: Writer,
     grpc: Option<(Client, Session)>,
@@ -144,23 +244,42 @@ pub(crate) struct Putter {
 
 impl Putter {
     /// Whether it was accepted.
-    pub(crate) async fn put(&self, caller: usize, n: u64) -> bool {
+    pub async fn put(&self, caller: usize, n: u64) -> bool {
         let key = format!("key/{caller:05}/{:03}", n % 100);
         let id = format!("op-{caller}-{n}");
         match &self.grpc {
             Some((client, session)) => self.put_by_grpc(client, session, key).await,
-            None => self.put_in_process(&id, key).await.unwrap_or(false),
+            None => self.put_in_process(&id, key).await.is_ok(),
         }
     }
 
-    async fn put_in_process(&self, id: &str, key: String) -> Result<bool, BoxError> {
+    /// Puts one key of the caller's choice; whether it was accepted.
+    pub(crate) async fn put_at(&self, key: &str, n: u64) -> bool {
+        self.put_in_process(&format!("at-{n}"), key.to_owned()).await.is_ok()
+    }
+
+    /// As [`Putter::put`], and the version at which it was accepted.
+    pub(crate) async fn put_version(
+        &self,
+        caller: usize,
+        n: u64,
+    ) -> Result<StateVersion, BoxError> {
+        let key = format!("key/{caller:05}/{:03}", n % 100);
+        self.put_in_process(&format!("op-{caller}-{n}"), key).await
+    }
+
+    /// Puts through the writer itself.
+    async fn put_in_process(&self, id: &str, key: String) -> Result<StateVersion, BoxError> {
         let put = Mutation::Put(Key::new(key)?, self.value.clone());
         let request = Request::new(Vec::new(), vec![put])?;
         let issue = Issue::ClientKept(StateVersion::ZERO);
         let operation = Operation::new(OperationId::parse(id)?, request, issue);
         let question = Question::Ask(Ask::Submit(operation));
         let told = self.writer.ask(&self.history, question).await?;
-        Ok(matches!(told.answer, Answer::Accepted { .. }))
+        let Answer::Accepted { receipt, .. } = told.answer else {
+            return Err(format!("not accepted: {:?}", told.answer).into());
+        };
+        Ok(receipt.accepted_at)
     }
 
     async fn put_by_grpc(&self, client: &Client, session: &Session, key: String) -> bool {
@@ -171,23 +290,39 @@ impl Putter {
 }
 
 /// Reads one key, strongly.
-#[derive(Clone)]
-pub(crate) struct Getter {
+#[derive(Clone, Debug)]
+pub struct Getter {
     reader: Reader,
     session: Option<Session>,
 }
 
 impl Getter {
     /// Whether the key was found.
-    pub(crate) async fn get(&self, caller: usize) -> bool {
+    pub async fn get(&self, caller: usize) -> bool {
+        use headwater_client::Consistency as Asked;
+        self.get_as(caller, Consistency::Strong, Asked::Strong).await
+    }
+
+    /// The same, of whatever the replica has at hand.
+    pub async fn get_at_hand(&self, caller: usize) -> bool {
+        use headwater_client::Consistency as Asked;
+        self.get_as(caller, Consistency::Any, Asked::Any).await
+    }
+
+    async fn get_as(
+        &self,
+        caller: usize,
+        consistency: Consistency,
+        asked: headwater_client::Consistency,
+    ) -> bool {
         let key = format!("key/{caller:05}/000");
         if let Some(session) = &self.session {
-            let read = session.get(key, headwater_client::Consistency::Strong).await;
+            let read = session.get(key, asked).await;
             return read.is_ok_and(|it| it.value.is_some());
         }
         let Ok(key) = Key::new(key) else { return false };
         let deadline = Instant::now() + Duration::from_secs(30);
-        let read = self.reader.get(&key, Consistency::Strong, deadline).await;
+        let read = self.reader.get(&key, consistency, deadline).await;
         read.is_ok_and(|(entry, _)| entry.is_some())
     }
 }

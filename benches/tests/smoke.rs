@@ -1,6 +1,11 @@
 //! The bench binary runs, and its lines say what they are said to say.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+#![allow(
+    clippy::panic,
+    clippy::float_cmp,
+    reason = "counts that are exact, and lines that must be there"
+)]
 
 use std::process::Command;
 
@@ -51,4 +56,96 @@ fn the_same_through_grpc() {
 
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|it| it["failures"] == 0 && it["isGrpc"] == true), "{lines:?}");
+}
+
+/// One small run of a scenario.
+fn small(scenario: &str, more: &[&str]) -> Vec<Value> {
+    let sizes = ["--callers", "4", "--state-mib", "2", "--changes", "40"];
+    let lines = lines(&[&[scenario], &sizes[..], more].concat());
+    assert!(lines.iter().all(|it| it["failures"] == 0), "{lines:?}");
+    lines
+}
+
+fn figure(line: &Value, name: &str) -> f64 {
+    line[name].as_f64().unwrap_or_else(|| panic!("no {name} in {line}"))
+}
+
+#[test]
+fn writers_that_contend_are_compared_with_one() {
+    let lines = small("commit-contended", &["--writers", "2"]);
+
+    assert_eq!(figure(&lines[0], "writers"), 1.0);
+    assert!(0.0 < figure(&lines[1], "togetherToAlone"));
+    assert!(figure(&lines[1], "slowestToMean") <= 1.0);
+    assert!(1.0 <= figure(&lines[1], "attemptsPerReplacement"));
+}
+
+#[test]
+fn reads_at_hand_ask_the_store_for_nothing() {
+    let lines = small("read-mix", &[]);
+
+    assert!(figure(&lines[0], "getsPerCall") < 0.5, "{lines:?}");
+}
+
+#[test]
+fn a_replica_that_is_told_sees_a_commit_sooner() {
+    let lines = small("follow-lag", &[]);
+
+    let [told, not_told] = &lines[..] else { panic!("{lines:?}") };
+    assert!(figure(told, "p50Ms") < figure(not_told, "p50Ms"), "{lines:?}");
+}
+
+#[test]
+fn a_new_replica_finds_all_that_was_written() {
+    let lines = small("cold-start", &[]);
+
+    let entries = (2 << 20) / (1_024 + 20);
+    assert!(f64::from(entries) < figure(&lines[0], "entries"), "{lines:?}");
+    assert!(figure(&lines[0], "firstAnswerMs") <= figure(&lines[0], "wholeMs"));
+}
+
+#[test]
+fn a_second_scan_fetches_nothing() {
+    let lines = small("scan", &[]);
+
+    let [cold, warm] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(cold["entries"], warm["entries"]);
+    // The one that fetches nothing checks the head once for each strong read.
+    assert!(figure(warm, "bytesDownPerCall") < figure(cold, "bytesDownPerCall").max(1.0));
+}
+
+#[test]
+fn the_first_commits_are_compared_with_the_last() {
+    let lines = small("long-history", &[]);
+
+    assert_eq!(lines[0]["calls"], 40);
+    assert!(0.0 < figure(&lines[0], "lastToFirst") && 0.0 < figure(&lines[0], "headBytes"));
+}
+
+#[test]
+fn followers_add_no_request_to_the_writer() {
+    let lines = small("replicas", &["--replicas", "3"]);
+
+    let [none, some] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((figure(none, "replicas"), figure(some, "replicas")), (0.0, 3.0));
+    // The writer reads to open the history, and then never again.
+    for line in [none, some] {
+        let gets = figure(line, "getsPerCall") * figure(line, "calls");
+        assert!(gets < 20.0, "{line}");
+    }
+}
+
+#[test]
+fn an_idle_history_is_only_checked() {
+    let lines = small("idle", &["--replicas", "2"]);
+
+    assert_eq!(figure(&lines[0], "putsPerSecond"), 0.0);
+    assert_eq!(figure(&lines[0], "getsPerSecond"), figure(&lines[0], "headReadsPerSecond"));
+}
+
+#[test]
+fn an_open_loop_makes_as_many_calls_as_it_is_told() {
+    let lines = small("commit", &["--per-second", "50"]);
+
+    assert!((45..=55).contains(&lines[0]["calls"].as_u64().unwrap()), "{lines:?}");
 }

@@ -174,6 +174,22 @@ impl Readings {
         self.bytes_down
     }
 
+    /// Both together: of two meters.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let mut counts = self.counts;
+        let cells = counts.as_flattened_mut().iter_mut();
+        for (sum, more) in cells.zip(other.counts.as_flattened()) {
+            *sum = sum.saturating_add(*more);
+        }
+        Self {
+            counts,
+            bytes_up: self.bytes_up.saturating_add(other.bytes_up),
+            bytes_down: self.bytes_down.saturating_add(other.bytes_down),
+            pages: self.pages.saturating_add(other.pages),
+        }
+    }
+
     /// What came after `earlier`, a reading of the same meter.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
