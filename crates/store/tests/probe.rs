@@ -64,7 +64,7 @@ async fn a_careful_server_passes_and_is_measured() {
         let report = examine(names).await;
 
         assert_eq!(report.severity(), Severity::Fit, "{report:#?}");
-        assert_eq!(report.checks.len(), 16, "{report:#?}");
+        assert_eq!(report.checks.len(), 17, "{report:#?}");
         let tag = TagKind { source: Some(source), form: TagForm::Quoted };
         assert_eq!(report.tag, Some(tag));
         assert!(report.races.iter().all(|it| it.n_rounds == 3 && it.n_lost == 0));

@@ -117,6 +117,8 @@ pub(crate) enum Rule {
     DeleteAndRecreate,
     CreateOnce,
     Sizes,
+    /// After `Sizes`.
+    LargeOnce,
     Delete,
     List,
     ListFolder,
@@ -132,6 +134,7 @@ pub(crate) async fn check_rule(place: &Place, rule: Rule) -> Result<(), Broken> 
         Rule::DeleteAndRecreate => heads::delete_and_recreate(place).await.map(|_| ()),
         Rule::CreateOnce => objects::create_once(place).await,
         Rule::Sizes => objects::sizes(place).await,
+        Rule::LargeOnce => objects::large_once(place).await,
         Rule::Delete => objects::delete(place).await,
         Rule::List => objects::list(place).await,
         Rule::ListFolder => objects::list_folder(place).await,

@@ -31,6 +31,8 @@ pub enum CheckId {
     Heads,
     /// Objects that are written once, by the contract suite.
     Objects,
+    /// An object that goes in parts is written once.
+    LargeObjects,
     /// A listing knows what was written before it.
     ListIsCurrent,
     /// Listings, by the contract suite.
@@ -63,6 +65,7 @@ impl CheckId {
             Self::ConditionalRead => "conditional-read",
             Self::Heads => "heads",
             Self::Objects => "objects",
+            Self::LargeObjects => "large-objects",
             Self::ListIsCurrent => "list-is-current",
             Self::Listings => "listings",
             Self::CreateRace => "create-race",
@@ -88,6 +91,7 @@ impl CheckId {
             Self::ConditionalRead => "If-None-Match on a read tells what changed",
             Self::Heads => "heads keep the contract",
             Self::Objects => "objects keep the contract",
+            Self::LargeObjects => "an object that goes in parts is written once",
             Self::ListIsCurrent => "a listing knows what was written before it",
             Self::Listings => "listings keep the contract",
             Self::CreateRace => "of many creations at once, one succeeds",

@@ -47,6 +47,10 @@ pub(super) async fn check(
     let objects = objects.chain(is_current.then_some(Rule::Sizes));
     asking.ask(CheckId::Objects, Verdict::Broken, &place("objects"), objects).await;
     if is_current {
+        // Names of large objects hold the hash of their bytes, so that nobody
+        // writes others under them: a second guard, which may be left out.
+        let large = [Rule::LargeOnce].into_iter();
+        asking.ask(CheckId::LargeObjects, Verdict::Warns, &place("objects"), large).await;
         let listings = [Rule::List].into_iter().chain(may_delete.then_some(Rule::ListFolder));
         // Nobody lists to find state: histories are listed for people, and
         // deleted by listing.

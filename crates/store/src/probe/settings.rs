@@ -160,7 +160,10 @@ fn document<T: for<'de> Deserialize<'de>>(
 ) -> Result<T, String> {
     let said = said.map_err(|it| format!("could not be asked: {}", told(&it)))?;
     if said.status != StatusCode::OK || !said.body.contains(start) {
-        return Err(format!("could not be asked: the store answered {}", said.status));
+        return Err(format!(
+            "could not be asked: the store answered {} with something else",
+            said.status
+        ));
     }
     quick_xml::de::from_str(&said.body).map_err(|it| format!("the answer cannot be read: {it}"))
 }
