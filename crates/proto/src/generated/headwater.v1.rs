@@ -115,9 +115,9 @@ pub struct History {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateHistoryRequest {
-    /// See History.name. No part may be empty, `.`, `..`, or a word that the
-    /// object layout uses (changes, segments, snapshots, chunks, data, receipts,
-    /// archive, requests, head.json).
+    /// See History.name. No part may be empty, end with a dot, or be a word that
+    /// the object layout uses (changes, segments, snapshots, chunks, data,
+    /// receipts, archive, requests, head.json).
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// The id that the history is to have, 32 lower-case hex digits, drawn at
