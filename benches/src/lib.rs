@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release -p headwater-benches --bin headwater-bench -- commit
+//! cargo run --release -p headwater-benches --bin headwater-bench -- compaction
 //! ```
 //!
 //! Callers are closed loop: each sends its next operation when it has the
@@ -11,6 +12,7 @@
 //! says what the store was told to take, and what one call to it took in the
 //! same run (timers are coarse): ratios are to that.
 
+mod compaction;
 pub mod load;
 pub mod report;
 mod scenario;
@@ -19,16 +21,20 @@ pub mod system;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
+use self::compaction::CompactionArgs;
 use self::scenario::Scenario;
 
 /// Measures Headwater over a store with set latencies, in one process.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    over_a_directory: Option<OverDirectory>,
     /// What to measure.
-    #[arg(value_enum)]
-    scenario: Scenario,
+    #[arg(value_enum, required = true)]
+    scenario: Option<Scenario>,
     /// Callers at a time; one line for each.
     #[arg(long, value_delimiter = ',', default_value = "1,64,1024")]
     callers: Vec<usize>,
@@ -68,6 +74,13 @@ struct Arguments {
     json: bool,
 }
 
+/// What is measured over a directory instead, without a writer or a replica.
+#[derive(Debug, Subcommand)]
+enum OverDirectory {
+    /// Memory, requests and bytes of opening and compacting a large state.
+    Compaction(CompactionArgs),
+}
+
 /// What one measurement is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -98,20 +111,31 @@ pub struct Plan {
 /// Runs what the command line says.
 pub async fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(OverDirectory::Compaction(args)) = &arguments.over_a_directory {
+        return exit(compaction::run(args).await);
+    }
+    let Some(scenario) = arguments.scenario else { return ExitCode::FAILURE };
     if !arguments.json {
         report::header();
     }
     for &callers in &arguments.callers {
         let plan = arguments.plan(callers);
-        match arguments.scenario.measure(plan).await {
+        match scenario.measure(plan).await {
             Ok(lines) => lines.iter().for_each(|it| report::print(it, arguments.json)),
-            Err(error) => {
-                eprintln!("headwater-bench: {error}");
-                return ExitCode::FAILURE;
-            }
+            Err(error) => return exit(Err(error)),
         }
     }
     ExitCode::SUCCESS
+}
+
+fn exit(outcome: Result<(), system::BoxError>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("headwater-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 impl Arguments {

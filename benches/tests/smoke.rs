@@ -149,3 +149,30 @@ fn an_open_loop_makes_as_many_calls_as_it_is_told() {
 
     assert!((45..=55).contains(&lines[0]["calls"].as_u64().unwrap()), "{lines:?}");
 }
+
+/// The guarantee at the size of a test; `docs/performance.md` has it at full
+/// size.
+#[test]
+fn a_compaction_writes_what_changed() {
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args(["compaction", "--state-bytes", "67108864", "--value-bytes", "16384"])
+        .args(["--changed", "4"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+
+    let steps: Vec<_> = lines.iter().map(|it| it["step"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["fill", "open", "adjacent", "spread"]);
+    let figure = |line: usize, name: &str| lines[line][name].as_u64().unwrap();
+    assert!(64 << 20 <= figure(0, "bytesWritten"));
+    assert_eq!(figure(1, "objectsRead"), 3, "head, index, one chunk");
+    for line in [2, 3] {
+        // Each changed entry is in one chunk, and its end may move.
+        assert!((1..=8).contains(&figure(line, "chunksWritten")), "{}", lines[line]);
+        assert!(0 < figure(line, "peakResidentBytes"));
+    }
+    assert!(figure(2, "chunksWritten") <= 3, "{}", lines[2]);
+    assert!(figure(2, "bytesWritten") < 8 << 20, "{}", lines[2]);
+}

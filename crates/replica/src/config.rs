@@ -1,7 +1,9 @@
 //! How a replica behaves, with the arithmetic behind each default.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use headwater_state::HydrationRate;
 use serde::Deserialize;
 
 use crate::watch::FeedLimits;
@@ -110,6 +112,44 @@ pub struct ReplicaConfig {
         env = "HEADWATER_REPLICA_CHUNK_CACHE_BYTES"
     )]
     pub chunk_cache_bytes: u64,
+    /// Memory for what the tails of all open histories wrote, in bytes. Past it
+    /// idle histories are dropped, the one used least recently first: those
+    /// without watchers, scans under way and reads.
+    #[arg(
+        id = "replica-overlay-bytes",
+        long = "replica-overlay-bytes",
+        default_value_t = Self::OVERLAY_BYTES,
+        env = "HEADWATER_REPLICA_OVERLAY_BYTES"
+    )]
+    pub overlay_bytes: u64,
+    /// Directory for a cache of objects on the local disk, which is made if it is
+    /// not there. One process has it at a time. Objects are in there as they are
+    /// read, so not encrypted. None: no such cache.
+    #[arg(
+        id = "replica-cache-dir",
+        long = "replica-cache-dir",
+        value_name = "DIR",
+        env = "HEADWATER_REPLICA_CACHE_DIR"
+    )]
+    pub cache_dir: Option<PathBuf>,
+    /// Bytes of objects in the cache on disk. Past it those used least recently
+    /// are deleted.
+    #[arg(
+        id = "replica-cache-disk-bytes",
+        long = "replica-cache-disk-bytes",
+        default_value_t = Self::CACHE_DISK_BYTES,
+        env = "HEADWATER_REPLICA_CACHE_DISK_BYTES"
+    )]
+    pub cache_disk_bytes: u64,
+    /// How fast the cache on disk is filled with open histories in the
+    /// background, in bytes a second over all of them; 0: only by reads.
+    #[arg(
+        id = "replica-hydrate-bytes-per-second",
+        long = "replica-hydrate-bytes-per-second",
+        default_value_t = Self::HYDRATE_BYTES_PER_SECOND,
+        env = "HEADWATER_REPLICA_HYDRATE_BYTES_PER_SECOND"
+    )]
+    pub hydrate_bytes_per_second: u64,
     /// Objects fetched at once by one load.
     #[arg(
         id = "replica-fetches-max",
@@ -205,6 +245,12 @@ impl ReplicaConfig {
     const SCANS_MAX: usize = 256;
     const SCAN_MS: u64 = 60_000;
     const CHUNK_CACHE_BYTES: u64 = 256 << 20;
+    /// A tail is compacted at 64 MiB: sixteen of the longest, or any number of
+    /// quiet ones.
+    const OVERLAY_BYTES: u64 = 1 << 30;
+    const CACHE_DISK_BYTES: u64 = 10 << 30;
+    /// An eighth of a gigabit link.
+    const HYDRATE_BYTES_PER_SECOND: u64 = 16 << 20;
     const FETCHES_MAX: usize = 16;
     const WATCHERS_MAX: usize = 16_384;
     const HISTORY_WATCHERS_MAX: usize = 4_096;
@@ -257,6 +303,12 @@ impl ReplicaConfig {
         (0 < self.poll_ms).then(|| Duration::from_millis(self.poll_ms))
     }
 
+    /// `None` where the disk is filled by reads alone.
+    pub(crate) fn hydration(&self) -> Option<HydrationRate> {
+        let is_on = self.cache_dir.is_some() && 0 < self.hydrate_bytes_per_second;
+        is_on.then(|| HydrationRate::new(self.hydrate_bytes_per_second))
+    }
+
     pub(crate) fn idle(&self) -> Duration {
         Duration::from_millis(self.idle_ms)
     }
@@ -297,6 +349,10 @@ impl Default for ReplicaConfig {
             scans_max: Self::SCANS_MAX,
             scan_ms: Self::SCAN_MS,
             chunk_cache_bytes: Self::CHUNK_CACHE_BYTES,
+            overlay_bytes: Self::OVERLAY_BYTES,
+            cache_dir: None,
+            cache_disk_bytes: Self::CACHE_DISK_BYTES,
+            hydrate_bytes_per_second: Self::HYDRATE_BYTES_PER_SECOND,
             fetches_max: Self::FETCHES_MAX,
             watchers_max: Self::WATCHERS_MAX,
             history_watchers_max: Self::HISTORY_WATCHERS_MAX,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
-use headwater_state::{ChunkCache, LoadOptions, Loader};
+use headwater_state::{ChunkCache, DiskCache, DiskReadings, LoadOptions, Loader};
 use headwater_store::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +32,7 @@ const LOOKUPS_MAX: usize = 4;
 pub(crate) struct Histories {
     store: Arc<dyn Store>,
     cache: ChunkCache,
+    disk: Option<DiskCache>,
     options: FollowerOptions,
     tasks: TaskTracker,
     watch_places: Places,
@@ -46,8 +47,18 @@ struct Slot {
 }
 
 impl Slot {
-    fn is_watched(&self) -> bool {
-        0 < self.follower.shared().feed().n_watchers()
+    /// Whether somebody would miss it: a request that is under way, a scan
+    /// between two pages, a watcher. A new follower would take its place, and
+    /// follow the same history again.
+    fn is_busy(&self) -> bool {
+        let shared = self.follower.shared();
+        1 < Arc::strong_count(&self.follower)
+            || 0 < shared.feed().n_watchers()
+            || shared.has_scans()
+    }
+
+    fn is_open(&self) -> bool {
+        self.follower.shared().is_open()
     }
 }
 
@@ -59,13 +70,19 @@ pub(crate) struct Held {
 }
 
 impl Histories {
-    pub(crate) fn new(store: Arc<dyn Store>, options: FollowerOptions, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        disk: Option<DiskCache>,
+        options: FollowerOptions,
+        tasks: TaskTracker,
+    ) -> Self {
         let cache = ChunkCache::new(options.config.chunk_cache_bytes);
         let watch_places = Places::new(options.config.watchers_max);
         let by_name = Mutex::default();
         Self {
             store,
             cache,
+            disk,
             options,
             tasks,
             watch_places,
@@ -111,16 +128,19 @@ impl Histories {
             return Err(ReadFailure::ShuttingDown);
         }
         // Names that may not exist must not push out histories that do: those
-        // that are being opened have a limit of their own.
+        // that are being opened take places as those do that are in use.
         let limit = self.options.config.histories_max;
-        let n_opening = by_name.values().filter(|it| !it.follower.shared().is_open()).count();
-        if limit <= n_opening {
+        let n_fixed = by_name.values().filter(|it| !it.is_open() || it.is_busy()).count();
+        if limit <= n_fixed {
             return Err(ReadFailure::TooManyHistories { limit });
         }
         let fetches_max = self.options.config.fetches_max;
         let options = LoadOptions { fetches_max };
-        let loader =
+        let mut loader =
             Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options);
+        if let Some(disk) = &self.disk {
+            loader = loader.with_disk(disk.clone());
+        }
         let owner = Arc::new(Keeper(Arc::downgrade(self)));
         let (follower, task) = Follower::new(loader, self.options.clone(), owner);
         let follower = Arc::new(follower);
@@ -165,16 +185,19 @@ impl Histories {
         }
     }
 
-    /// Drops what nobody has used for the idle time.
+    /// Drops what nobody has used for the idle time, and keeps the limits.
     pub(crate) fn drop_idle(&self) {
         let idle = self.options.config.idle();
         lock(&self.by_name).retain(|name, slot| {
-            let is_kept = slot.used.elapsed() < idle || slot.is_watched();
+            let is_kept = slot.used.elapsed() < idle || slot.is_busy();
             if !is_kept {
                 tracing::debug!(history = %name, "dropped: nobody reads it");
             }
             is_kept
         });
+        // What was in use when it was to be dropped may not be any more.
+        self.drop_for_number(None);
+        self.drop_for_memory(None);
     }
 
     /// Changes whenever a history was opened.
@@ -189,23 +212,56 @@ impl Histories {
         open.map(|(name, _)| name.clone()).collect()
     }
 
-    fn drop_least_recent(&self, but: &HistoryName) {
+    pub(crate) fn disk_readings(&self) -> Option<DiskReadings> {
+        self.disk.as_ref().map(DiskCache::readings)
+    }
+
+    pub(crate) fn overlay_bytes(&self) -> u64 {
+        self.options.memory.size_bytes()
+    }
+
+    /// Keeps the number of open histories.
+    fn drop_for_number(&self, but: Option<&HistoryName>) {
         let mut by_name = lock(&self.by_name);
-        let is_open = |it: &&Slot| it.follower.shared().is_open();
-        let mut n_open = by_name.values().filter(is_open).count();
+        let mut n_open = by_name.values().filter(|it| it.is_open()).count();
         while self.options.config.histories_max < n_open {
-            let others = by_name.iter().filter(|(name, it)| *name != but && is_open(it));
-            // One that is watched only when there is no other: a new follower
-            // would take its place, and follow the same history again.
-            let oldest = others
-                .min_by_key(|(_, it)| (it.is_watched(), it.used))
-                .map(|(name, _)| name.clone());
-            let Some(oldest) = oldest else { return };
+            let Some(oldest) = least_recent(&by_name, but, |_| true) else { return };
             tracing::debug!(history = %oldest, "dropped: others are used more");
             by_name.remove(&oldest);
             n_open -= 1;
         }
     }
+
+    /// Keeps what the tails of open histories take in memory, as far as there
+    /// are histories that nobody uses.
+    fn drop_for_memory(&self, but: Option<&HistoryName>) {
+        let limit = self.options.config.overlay_bytes;
+        if self.options.memory.size_bytes() <= limit {
+            return;
+        }
+        let mut by_name = lock(&self.by_name);
+        while limit < self.options.memory.size_bytes() {
+            let takes_some = |it: &Slot| 0 < it.follower.shared().memory().size_bytes();
+            let Some(oldest) = least_recent(&by_name, but, takes_some) else { return };
+            tracing::debug!(history = %oldest, "dropped: tails take too much memory");
+            if let Some(slot) = by_name.remove(&oldest) {
+                // Its task lets go of it at once, but not at this moment.
+                slot.follower.shared().memory().set(0);
+            }
+        }
+    }
+}
+
+/// The open history that nobody uses, and nobody has used for the longest time.
+fn least_recent(
+    by_name: &BTreeMap<HistoryName, Slot>,
+    but: Option<&HistoryName>,
+    is_wanted: impl Fn(&Slot) -> bool,
+) -> Option<HistoryName> {
+    let others = by_name
+        .iter()
+        .filter(|(name, it)| but != Some(*name) && it.is_open() && is_wanted(it) && !it.is_busy());
+    others.min_by_key(|(_, it)| it.used).map(|(name, _)| name.clone())
 }
 
 /// What followers see of the map that holds them.
@@ -214,8 +270,13 @@ struct Keeper(Weak<Histories>);
 impl Owner for Keeper {
     fn opened(&self, shared: &Arc<Shared>) {
         let Some(histories) = self.0.upgrade() else { return };
-        histories.drop_least_recent(shared.history());
+        histories.drop_for_number(Some(shared.history()));
         histories.n_opened.send_modify(|it| *it += 1);
+    }
+
+    fn advanced(&self, shared: &Arc<Shared>) {
+        let Some(histories) = self.0.upgrade() else { return };
+        histories.drop_for_memory(Some(shared.history()));
     }
 
     fn ended(&self, shared: &Arc<Shared>) {

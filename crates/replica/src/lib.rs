@@ -33,6 +33,7 @@ mod failure;
 mod follower;
 mod histories;
 mod local;
+mod memory;
 mod push;
 mod reader;
 mod recent;
@@ -48,7 +49,7 @@ pub use self::consistency::Consistency;
 pub use self::failure::ReadFailure;
 pub use self::local::Pinned;
 pub use self::reader::Reader;
-pub use self::replica::{Replica, start};
+pub use self::replica::{Replica, StartError, start};
 pub use self::service::{ReadRpc, WatchRpc};
 pub use self::times::VersionAt;
 pub use self::watch::{

@@ -7,7 +7,7 @@ use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
 use headwater_proto::v1::read_service_server::ReadServiceServer;
 use headwater_proto::v1::watch_service_server::WatchServiceServer;
-use headwater_state::Seen;
+use headwater_state::{DiskCache, DiskCacheInUse, DiskReadings, Seen};
 use headwater_store::{Entropy, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{ConfigError, ReplicaConfig};
 use crate::follower::FollowerOptions;
 use crate::histories::Histories;
+use crate::memory::Memory;
 use crate::push;
 use crate::reader::Reader;
 use crate::service::{ReadRpc, WatchRpc};
@@ -32,11 +33,22 @@ pub struct Replica {
     stop: CancellationToken,
 }
 
+/// Why a replica does not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Another process has the directory of the cache on disk.
+    #[error(transparent)]
+    Cache(#[from] DiskCacheInUse),
+}
+
 /// Starts a replica over `store`. Nothing is read until a history is asked for.
 ///
 /// # Errors
 ///
-/// [`ConfigError`]; nothing was started.
+/// [`StartError`]; nothing was started.
 ///
 /// # Panics
 ///
@@ -45,8 +57,12 @@ pub fn start(
     store: Arc<dyn Store>,
     config: ReplicaConfig,
     entropy: Entropy,
-) -> Result<Replica, ConfigError> {
+) -> Result<Replica, StartError> {
     config.validate()?;
+    let disk = match &config.cache_dir {
+        Some(dir) => Some(DiskCache::open(dir, config.cache_disk_bytes)?),
+        None => None,
+    };
     let config = Arc::new(config);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let subscribers_entropy = entropy.clone();
@@ -55,8 +71,10 @@ pub fn start(
         entropy,
         stop: stop.clone(),
         seen: Seen::default(),
+        hydration: config.hydration(),
+        memory: Memory::default(),
     };
-    let histories = Arc::new(Histories::new(store, options, tasks.clone()));
+    let histories = Arc::new(Histories::new(store, disk, options, tasks.clone()));
     tasks.spawn(drop_idle(Arc::clone(&histories), config.idle(), stop.clone()));
     for address in &config.writers {
         let subscriber = push::Subscriber::new(
@@ -99,6 +117,16 @@ impl Replica {
     /// would. A hint: it makes catching up earlier, and changes no answer.
     pub fn notice(&self, history: &HistoryName, id: HistoryId, revision: Revision) {
         self.histories.notice(history, id, revision);
+    }
+
+    /// How the cache on disk stands; `None` where there is none.
+    pub fn disk_readings(&self) -> Option<DiskReadings> {
+        self.histories.disk_readings()
+    }
+
+    /// What the tails of the open histories take in memory, in bytes, about.
+    pub fn overlay_bytes(&self) -> u64 {
+        self.histories.overlay_bytes()
     }
 
     /// Names of the histories that are open, in order.

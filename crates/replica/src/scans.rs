@@ -47,6 +47,11 @@ impl Scans {
         (Instant::now() < kept.until).then(|| kept.view.clone())
     }
 
+    /// Whether a view is still kept.
+    pub(crate) fn is_any(&self, now: Instant) -> bool {
+        self.kept.values().any(|it| now < it.until)
+    }
+
     pub(crate) fn forget_expired(&mut self, now: Instant) {
         self.kept.retain(|_, it| now < it.until);
     }

@@ -136,6 +136,7 @@ fn questions() -> impl Strategy<Value = Questions> {
 
 async fn check(view: &View, model: &Model, questions: &Questions) {
     assert_eq!(view.version(), model.version);
+    assert_eq!(view.overlay_bytes() == 0, *view.overlay() == crate::overlay::Overlay::default());
     let expected = |key: &Key| {
         let found = model.entries.get(key);
         found.map(|(value, version)| Entry {
@@ -229,6 +230,9 @@ async fn run(events: Vec<Event>, questions: Questions) {
             }
             Event::Restart => bucket.view = bucket.cold_view().await,
         }
+        // However it came about.
+        let again = bucket.cold_view().await;
+        assert_eq!(bucket.view.overlay_bytes(), again.overlay_bytes());
         check(&bucket.view, &model, &questions).await;
     }
     // Whoever followed and whoever starts now see the same; a view that was

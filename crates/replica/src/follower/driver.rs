@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::catch_up::{CaughtUp, Found, GONE, Verdict, catch_up, failure_of_store};
+use super::hydration::Hydration;
 use super::pace::Pace;
 use super::waiters::{Reply, Waiters};
 use super::{CheckFailure, Owner, Shared, lock};
@@ -66,6 +67,7 @@ pub(super) struct Driver {
     pub(super) poll: Option<Duration>,
     pub(super) pace: Pace,
     pub(super) checks: Checks,
+    pub(super) hydration: Hydration,
 }
 
 /// Checks from their beginning to their end, which includes following what they
@@ -130,6 +132,7 @@ impl Driver {
             Some(read) = self.checks.reads.next(), if is_reading => self.read(read),
             () = self.shared.kick.notified() => Ok(()),
             () = until(wake) => Ok(()),
+            () = self.hydration.go_on() => Ok(()),
             taken = self.asks.recv_many(asks, ASKS_AT_ONCE), if has_room => {
                 if taken == 0 {
                     // Nobody holds the follower, and nobody can come.
@@ -293,6 +296,11 @@ impl Driver {
             it.proved = Some(Proved { local, began });
         });
         self.shared.feed.tell(version);
+        if let Some(local) = self.shared.local() {
+            self.shared.memory().set(local.view.overlay_bytes());
+            self.hydration.follow(self.shared.loader(), &local.view);
+        }
+        self.owner.advanced(&self.shared);
         if is_first {
             self.owner.opened(&self.shared);
         }

@@ -7,6 +7,7 @@
 
 mod catch_up;
 mod driver;
+mod hydration;
 mod older;
 mod pace;
 mod waiters;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
-use headwater_state::{Loader, Seen};
+use headwater_state::{HydrationRate, Loader, Seen};
 use headwater_store::Entropy;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::catch_up::CheckFailure;
 use self::driver::{Ask, Checks, Driver, Want};
+use self::hydration::Hydration;
 pub(crate) use self::older::Missing;
 use self::pace::Pace;
 use self::watched::Watched;
@@ -34,6 +36,7 @@ use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
+use crate::memory::{Memory, MemoryPart};
 use crate::recent::Recent;
 use crate::scans::Scans;
 use crate::times::Times;
@@ -50,6 +53,8 @@ const CATCH_UP_PAUSE: Duration = Duration::from_millis(200);
 pub(crate) trait Owner: Send + Sync + 'static {
     /// The history is open.
     fn opened(&self, shared: &Arc<Shared>);
+    /// The local state is a newer one.
+    fn advanced(&self, shared: &Arc<Shared>);
     /// The follower is not to be handed out again.
     fn ended(&self, shared: &Arc<Shared>);
 }
@@ -67,6 +72,8 @@ pub(crate) struct Shared {
     times: Mutex<Times>,
     /// What watchers share.
     feed: Arc<Feed>,
+    /// What the tail takes.
+    memory: MemoryPart,
     /// The revision that a writer has told of last.
     noticed: AtomicU64,
     /// Wakes the driver after a notice.
@@ -103,6 +110,9 @@ pub(crate) struct FollowerOptions {
     pub(crate) entropy: Entropy,
     pub(crate) stop: CancellationToken,
     pub(crate) seen: Seen,
+    /// How fast the disk is filled, if it is.
+    pub(crate) hydration: Option<HydrationRate>,
+    pub(crate) memory: Memory,
 }
 
 impl Follower {
@@ -112,7 +122,7 @@ impl Follower {
         options: FollowerOptions,
         owner: Arc<dyn Owner>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let FollowerOptions { config, entropy, stop, seen } = options;
+        let FollowerOptions { config, entropy, stop, seen, hydration, memory } = options;
         let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
         let shared = Arc::new(Shared {
             loader,
@@ -122,6 +132,7 @@ impl Follower {
             seen,
             times: Mutex::default(),
             feed: Arc::new(Feed::new(config.feed_limits())),
+            memory: memory.part(),
             noticed: AtomicU64::new(0),
             kick: Notify::new(),
             older: Semaphore::new(1),
@@ -137,6 +148,7 @@ impl Follower {
             poll: config.poll(),
             pace: Pace::new(config.checks_in_flight_max),
             checks: Checks::default(),
+            hydration: Hydration::new(hydration),
         };
         (Self { shared, asks }, driver.run())
     }
@@ -339,6 +351,16 @@ impl Shared {
             self.noticed.store(revision.get(), Ordering::Relaxed);
             self.kick.notify_one();
         }
+    }
+
+    /// What the tail takes in memory, for the limit over all histories.
+    pub(crate) fn memory(&self) -> &MemoryPart {
+        &self.memory
+    }
+
+    /// Whether the next page of a scan may be on its way.
+    pub(crate) fn has_scans(&self) -> bool {
+        lock(&self.scans).is_any(Instant::now())
     }
 
     /// Keeps a version for the next page of a scan.

@@ -47,7 +47,7 @@ pub(super) fn status(failure: &ReadFailure, history: &HistoryName) -> Status {
         ReadFailure::FormatTooNew { key, format } => say::format_too_new(key, *format),
         ReadFailure::Denied { detail } => say::permission_denied(detail),
         ReadFailure::TooManyHistories { limit } => {
-            let limit = format!("{limit} histories being opened");
+            let limit = format!("{limit} histories open and in use");
             say::queue_full("histories", &limit, RETRY_AFTER)
         }
         ReadFailure::ShuttingDown => say::shutting_down(),

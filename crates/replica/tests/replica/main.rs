@@ -8,6 +8,7 @@ mod damage;
 mod endings;
 mod freshness;
 mod limits;
+mod memory;
 mod outage;
 mod overlap;
 mod polling;

@@ -116,6 +116,10 @@ impl Masks {
         before.into_iter().chain(within).map(|(start, it)| (start.clone(), it.clone())).collect()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The intervals deleted after `version`.
     pub(super) fn after(&self, version: StateVersion) -> Self {
         let kept = self.0.iter().filter(|(_, it)| version < it.version);

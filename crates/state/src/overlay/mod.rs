@@ -40,6 +40,19 @@ pub(crate) struct Written {
 pub(crate) struct Overlay {
     entries: OrdMap<Key, Written>,
     masks: Masks,
+    /// Of the entries, as [`entry_bytes`] counts.
+    size_bytes: u64,
+}
+
+/// What an entry takes in memory beside its key and value: its place in the map,
+/// and two handles on shared bytes.
+const ENTRY_BYTES: usize = 128;
+/// What a deleted range takes, with bounds of some 40 bytes.
+const MASK_BYTES: u64 = 256;
+
+fn entry_bytes(key: &Key, written: &Written) -> u64 {
+    let value_len = written.value.as_ref().map_or(0, Bytes::len);
+    (ENTRY_BYTES + key.as_ref().len() + value_len) as u64
 }
 
 /// What the overlay knows about a key.
@@ -119,20 +132,28 @@ impl Overlay {
     pub(crate) fn apply_one(&mut self, version: StateVersion, mutation: &Resolved) {
         match mutation {
             Resolved::Put(key, value) => {
-                let written = Written { version, value: Some(value.clone()) };
-                self.entries.insert(key.clone(), written);
+                self.write(key, Written { version, value: Some(value.clone()) });
             }
             Resolved::Delete(key) => {
-                self.entries.insert(key.clone(), Written { version, value: None });
+                self.write(key, Written { version, value: None });
             }
             Resolved::DeleteRange(range) => self.delete_range(version, range),
+        }
+    }
+
+    fn write(&mut self, key: &Key, written: Written) {
+        self.size_bytes += entry_bytes(key, &written);
+        if let Some(before) = self.entries.insert(key.clone(), written) {
+            self.size_bytes -= entry_bytes(key, &before);
         }
     }
 
     fn delete_range(&mut self, version: StateVersion, range: &KeyRange) {
         let inside: Vec<Key> = self.range(Span::of(range)).map(|(key, _)| key.clone()).collect();
         for key in &inside {
-            self.entries.remove(key);
+            if let Some(before) = self.entries.remove(key) {
+                self.size_bytes -= entry_bytes(key, &before);
+            }
         }
         self.masks.add(version, range);
     }
@@ -144,11 +165,16 @@ impl Overlay {
     /// by what is kept here; one from after is here still, or was replaced by
     /// something newer.
     pub(crate) fn after(&self, version: StateVersion) -> Self {
-        let entries = self.entries.iter().filter(|(_, it)| version < it.version);
-        Self {
-            entries: entries.map(|(key, it)| (key.clone(), it.clone())).collect(),
-            masks: self.masks.after(version),
-        }
+        let kept = self.entries.iter().filter(|(_, it)| version < it.version);
+        let entries: OrdMap<_, _> = kept.map(|(key, it)| (key.clone(), it.clone())).collect();
+        let size_bytes = entries.iter().map(|(key, it)| entry_bytes(key, it)).sum();
+        Self { entries, masks: self.masks.after(version), size_bytes }
+    }
+
+    /// What it takes in memory, in bytes, about. Values share the memory of the
+    /// changes that they came in, so the tail's own size is a bound as well.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes + self.masks.len() as u64 * MASK_BYTES
     }
 
     /// How many keys were written, deletions included.

@@ -118,6 +118,11 @@ impl View {
         self.0.overlay.len()
     }
 
+    /// What the tail's part of the view takes in memory, in bytes, about.
+    pub fn overlay_bytes(&self) -> u64 {
+        self.0.overlay.size_bytes()
+    }
+
     /// The entry at `key`.
     ///
     /// # Errors
