@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     if let Some(name) = &options.plant {
         return hunt(name, &options);
     }
-    let mut is_well = true;
+    let (mut is_well, mut total) = (true, 0);
     for setup in worlds::small().into_iter().filter(is_asked) {
         if options.list {
             say(&format!("{:24} {}", setup.name, setup.about));
@@ -62,7 +62,11 @@ fn main() -> ExitCode {
         let name = setup.name;
         let found = explore(setup, order, options.threads, options.steps_max);
         is_well &= found.broken.is_none();
+        total += found.states;
         report(name, &found);
+    }
+    if !options.list {
+        say(&format!("{total} states"));
     }
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

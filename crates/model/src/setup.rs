@@ -101,8 +101,6 @@ pub struct Limits {
     pub sweeps: u8,
     /// Strong reads of the replica.
     pub reads: u8,
-    /// The epoch is raised.
-    pub raises: u8,
 }
 
 /// What one client asks.

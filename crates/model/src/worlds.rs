@@ -40,7 +40,6 @@ const NONE: Limits = Limits {
     compactions: 0,
     sweeps: 0,
     reads: 0,
-    raises: 0,
 };
 
 /// The worlds that are explored whole in every run of the tests.

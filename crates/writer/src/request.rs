@@ -3,6 +3,10 @@
 //! All violations of a request are found, not the first alone, so that a caller
 //! mends it once.
 
+#[cfg(test)]
+#[path = "request_test.rs"]
+mod request_test;
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -36,3 +36,12 @@ pub(crate) const DECODERS: &[Decoder] = &[
     Decoder { name: "request", decode: |it| done(request::decode(own(it))) },
     Decoder { name: "archive", decode: |it| done(archive::decode(own(it))) },
 ];
+
+/// Decodes `bytes` by the decoder of that name.
+pub(crate) fn run(name: &str, bytes: &[u8]) {
+    let decoder = DECODERS.iter().find(|it| it.name == name);
+    let Some(decoder) = decoder else { panic!("there is no decoder {name}") };
+    // Refusing is as good as reading; only a panic is not.
+    let refused = (decoder.decode)(bytes).err();
+    assert!(refused.is_none_or(|it| !it.is_empty()), "{name} does not say what is wrong");
+}

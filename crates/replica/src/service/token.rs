@@ -123,6 +123,29 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Whoever makes a check that fits may say anything; a token is then
+        /// what it says, or none.
+        #[test]
+        fn arbitrary_bytes_are_a_token_only_if_they_are_written_like_one(
+            fields in proptest::collection::vec(proptest::num::u8::ANY, 0..1200),
+            is_checked: bool,
+            is_format: bool,
+        ) {
+            let mut bytes = fields;
+            if let (true, Some(first)) = (is_format, bytes.first_mut()) {
+                *first = FORMAT;
+            }
+            if is_checked {
+                let check: [u8; CHECK_BYTES] = first_of_hash(&bytes);
+                bytes.extend_from_slice(&check);
+            }
+            if let Some(token) = Token::decode(&bytes) {
+                assert_eq!(token.encode(), bytes);
+            }
+        }
+    }
+
     #[test]
     fn every_part_of_a_scan_is_in_its_id() {
         let name = |it| HistoryName::parse(it).unwrap();

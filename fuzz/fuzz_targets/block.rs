@@ -1,0 +1,7 @@
+//! Arbitrary bytes as a block.
+#![no_main]
+
+#[path = "../../crates/core/tests/hostile/decoders.rs"]
+mod decoders;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| decoders::run("block", bytes));
