@@ -30,6 +30,7 @@ mod model;
 mod plan;
 mod process;
 mod reading;
+pub mod real;
 mod requests;
 mod run;
 mod scenarios;
