@@ -167,6 +167,7 @@ impl Client {
             .world
             .trace
             .event(format_args!("client {}: {} to process {writer}", self.index, operation.id));
+        self.world.truth().asked(&self.head_key, &operation.id);
         let told = self.ask(writer, question).await;
         let answered = self
             .world
@@ -175,6 +176,7 @@ impl Client {
         let attempt = Attempt { head_key: &self.head_key, id: &operation.id, sent, answered };
         let (told, is_sure) = told;
         let mut truth = self.world.truth();
+        truth.over(&self.head_key, &operation.id);
         if !is_sure {
             truth.left_open(&self.head_key, &operation.id);
         }

@@ -28,6 +28,22 @@ impl Truth {
         }
     }
 
+    /// A submission is sent.
+    pub(crate) fn asked(&mut self, head_key: &str, id: &OperationId) {
+        let history = self.histories.get_mut(head_key);
+        if let Some(known) = history.and_then(|it| it.operations.get_mut(id)) {
+            known.is_asked = true;
+        }
+    }
+
+    /// A submission is over, answered or not.
+    pub(crate) fn over(&mut self, head_key: &str, id: &OperationId) {
+        let history = self.histories.get_mut(head_key);
+        if let Some(known) = history.and_then(|it| it.operations.get_mut(id)) {
+            known.is_asked = false;
+        }
+    }
+
     /// A submission was answered.
     #[expect(
         clippy::wildcard_enum_match_arm,
@@ -157,10 +173,14 @@ impl History {
     }
 
     fn check_failure(&mut self, attempt: Attempt<'_>, error: &SubmitError) -> Option<String> {
-        if error.determinacy() == Determinacy::MaybeApplied
-            && let Some(known) = self.operations.get_mut(attempt.id)
-        {
-            known.is_open = true;
+        let known = self.operations.get_mut(attempt.id)?;
+        match error.determinacy() {
+            Determinacy::MaybeApplied => known.is_open = true,
+            // No other attempt can have been what got it in.
+            Determinacy::NotApplied if !known.is_open && known.accepted.is_some() => {
+                return Some(format!("not applied, {error:?}, and is in as {:?}", known.accepted));
+            }
+            Determinacy::NotApplied => (),
         }
         unexpected(error)
     }

@@ -234,6 +234,9 @@ impl Check<'_> {
         if known.request_hash != operation.request_hash {
             found.push(format!("{id} in {place:?} is another request"));
         }
+        if !known.is_open && !known.is_asked {
+            found.push(format!("{id} enters at {place:?} while nobody asks for it"));
+        }
         if known.unknown.is_some() {
             found.push(format!("{id} enters at {place:?} after its client was told `unknown`"));
         }

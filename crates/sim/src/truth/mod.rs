@@ -116,6 +116,8 @@ struct Known {
     unknown: Option<u64>,
     /// Whether some attempt may have been applied for all that its client knows.
     is_open: bool,
+    /// Whether an attempt is under way.
+    is_asked: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -163,6 +165,7 @@ impl Truth {
             accepted: None,
             unknown: None,
             is_open: false,
+            is_asked: false,
         });
     }
 
