@@ -68,6 +68,11 @@ impl Bucket {
         self.0.truth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The store below everything, for looking at it.
+    pub(crate) fn behind(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.objects.clone())
+    }
+
     pub(crate) fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         at_once(self.0.objects.read_head(key, known))
     }

@@ -9,8 +9,10 @@ use std::time::Duration;
 use headwater_core::id::HistoryId;
 use headwater_core::operation::KeyRange;
 use headwater_replica::Consistency;
+use headwater_verify::{Options, Progress, Verdict, Verifier};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::chaos;
 use crate::client::{Client, Done};
@@ -140,7 +142,22 @@ async fn live(world: &Arc<World>, done: &Arc<Done>) {
 pub(crate) async fn settle(world: &Arc<World>, done: &Arc<Done>) {
     sleep(Duration::from_secs(40)).await;
     last_look(world, done).await;
+    verify(world).await;
     world.truth().finish();
+}
+
+/// What `headwater verify` has to say about the bucket in the end.
+async fn verify(world: &Arc<World>) {
+    let (store, stop) = (world.bucket.behind(), CancellationToken::new());
+    let verifier = Verifier::new(store, Options::default(), Progress::default(), stop);
+    for history in &world.histories {
+        let what = match verifier.verify(history).await {
+            Ok(report) if report.verdict() < Verdict::Unchecked => continue,
+            Ok(report) => format!("{:?}: {:?}", report.verdict(), report.findings),
+            Err(error) => error.to_string(),
+        };
+        world.truth().violation(format!("verify of {history}: {what}"));
+    }
 }
 
 async fn join_all(clients: &mut JoinSet<()>) {

@@ -21,6 +21,7 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) trace: Arc<Trace>,
     pub(crate) climate: Arc<Climate>,
+    pub(crate) bucket: Bucket,
     pub(crate) processes: Vec<Process>,
     pub(crate) histories: Vec<HistoryName>,
     truth: Arc<Mutex<Truth>>,
@@ -46,7 +47,7 @@ impl World {
         let bucket = Bucket::new(Arc::clone(&truth), Arc::clone(&trace), plan.replacement_interval);
         let surroundings = Surroundings {
             seed: plan.seed,
-            bucket,
+            bucket: bucket.clone(),
             climate: Arc::clone(&climate),
             trace: Arc::clone(&trace),
             to_bucket: plan.to_bucket,
@@ -67,6 +68,7 @@ impl World {
             plan,
             trace,
             climate,
+            bucket,
             processes,
             truth,
             network,
