@@ -1,13 +1,16 @@
 //! A history that is written to, compacted and swept while it is checked.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use headwater_core::format;
+use headwater_core::head::Head;
 use headwater_core::id::Tag;
 use headwater_store::{Folder, HeadRead, HeadWrite, Latency, Listed, PutError, ReadError, Store};
-use headwater_verify::{Options, Progress, Severity, Verdict, Verifier};
+use headwater_verify::{Options, Progress, Reason, Severity, Verdict, Verifier};
 use headwater_writer::WriterConfig;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +46,9 @@ struct Overtaking {
     store: Arc<dyn Store>,
     /// What is put in place of the head, and what goes, when an object is read.
     then: Mutex<Option<Then>>,
+    /// Two heads by turns: the first for a walk, the second when it has ended.
+    flaps: Option<[Bytes; 2]>,
+    reads: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -72,6 +78,11 @@ impl Overtaking {
 #[async_trait]
 impl Store for Overtaking {
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
+        if let Some(heads) = &self.flaps {
+            let at = known.map_or_else(|| self.reads.fetch_add(1, Ordering::Relaxed) % 2, |_| 1);
+            let (bytes, tag) = (heads[at].clone(), Tag::new(format!("{at}")));
+            return Ok(HeadRead::Found { bytes, tag });
+        }
         self.store.read_head(key, known).await
     }
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
@@ -125,7 +136,8 @@ async fn two_heads() -> (World, Bytes, Bytes, Vec<String>) {
 }
 
 async fn check_over(world: &World, then: Then) -> headwater_verify::Report {
-    let store = Overtaking { store: Arc::clone(&world.store), then: Mutex::new(Some(then)) };
+    let (store, then) = (Arc::clone(&world.store), Mutex::new(Some(then)));
+    let store = Overtaking { store, then, flaps: None, reads: AtomicUsize::new(0) };
     let verifier = Verifier::new(
         Arc::new(store),
         Options::default(),
@@ -159,4 +171,43 @@ async fn what_every_newer_head_still_leads_to_is_damage_if_it_is_missing() {
     world.overwrite("h/head.json", after).await;
     let report = check_over(&world, Then { head: None, gone: Vec::new() }).await;
     assert_eq!(damage(&report)[0].key, newest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_moves_again_and_again_hides_no_damage() {
+    let (world, _, after, _) = two_heads().await;
+    let head = format::head::decode(&after).unwrap();
+    // The second has let go of its receipts, and leads to the rest as well.
+    let second = Head {
+        revision: head.revision.next(),
+        receipt_coverage_from: head.tail_from(),
+        receipt_pages: Vec::new(),
+        ..head.clone()
+    };
+    second.check().unwrap();
+    let key = world.history.object_key(&head.snapshot.object.key);
+    let page = world.history.object_key(&head.receipt_pages[0].object.key);
+    for it in [&key, &page] {
+        world.store.delete(it).await.unwrap();
+    }
+    let heads = [after, format::head::encode(&second).into()];
+    let store = Overtaking {
+        store: Arc::clone(&world.store),
+        then: Mutex::new(None),
+        flaps: Some(heads),
+        reads: AtomicUsize::new(0),
+    };
+    let verifier = Verifier::new(
+        Arc::new(store),
+        Options::default(),
+        Progress::default(),
+        CancellationToken::new(),
+    );
+
+    let report = verifier.verify(&world.history).await.unwrap();
+
+    let found: Vec<_> = damage(&report).iter().map(|it| it.key.clone()).collect();
+    assert_eq!(found, [key], "{report:#?}");
+    assert_eq!(report.restarts, 3);
+    assert!(report.parts.values().any(|it| it.reason() == Some(&Reason::Overtaken)));
 }
