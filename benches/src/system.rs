@@ -253,9 +253,17 @@ impl Putter {
         }
     }
 
-    /// Puts one key of the caller's choice; whether it was accepted.
+    /// Puts one key of the caller's choice, with a value of the same size that
+    /// does not compress; whether it was accepted.
     pub(crate) async fn put_at(&self, key: &str, n: u64) -> bool {
-        self.put_in_process(&format!("at-{n}"), key.to_owned()).await.is_ok()
+        let random = Entropy::from_seed(n);
+        let mut value: Vec<u8> = Vec::with_capacity(self.value.len() + 16);
+        while value.len() < self.value.len() {
+            value.extend_from_slice(&random.bytes16());
+        }
+        value.truncate(self.value.len());
+        let putter = Self { value: value.into(), ..self.clone() };
+        putter.put_in_process(&format!("at-{n}"), key.to_owned()).await.is_ok()
     }
 
     /// As [`Putter::put`], and the version at which it was accepted.

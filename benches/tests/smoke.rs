@@ -102,6 +102,7 @@ fn a_new_replica_finds_all_that_was_written() {
     let entries = (2 << 20) / (1_024 + 20);
     assert!(f64::from(entries) < figure(&lines[0], "entries"), "{lines:?}");
     assert!(figure(&lines[0], "firstAnswerMs") <= figure(&lines[0], "wholeMs"));
+    assert!(1.5 < figure(&lines[0], "wholeMiB"), "values do not compress: {lines:?}");
 }
 
 #[test]
