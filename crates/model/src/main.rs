@@ -8,6 +8,7 @@ use clap::{Parser, ValueEnum};
 use headwater_model::explore::{Found, Order, explore};
 use headwater_model::planted::{Planted, line};
 use headwater_model::setup::Setup;
+use headwater_model::step::Step;
 use headwater_model::worlds;
 
 /// Explores every schedule of small worlds.
@@ -87,7 +88,7 @@ fn hunt(name: &str, options: &Options) -> ExitCode {
             is_found &= found.broken.is_some();
             say(&line(planted, world.name, &found));
             if let Some((_, way)) = found.broken.filter(|_| name != "all") {
-                way.iter().for_each(|it| say(&format!("    {it:?}")));
+                show(&way);
             }
         }
     }
@@ -107,7 +108,13 @@ fn report(name: &str, found: &Found) {
             broken.promise.name(),
             broken.what
         ));
-        way.iter().for_each(|it| say(&format!("    {it:?}")));
+        show(way);
+    }
+}
+
+fn show(way: &[Step]) {
+    for step in way {
+        say(&format!("    {step:?}"));
     }
 }
 
