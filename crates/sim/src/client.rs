@@ -285,6 +285,12 @@ impl Client {
         }
     }
 
+    /// A version that there was, as far back as the plan's reads go.
+    pub(crate) fn draw_older(&self) -> u64 {
+        let seen = self.knowing.seen;
+        self.dice.between(seen.saturating_sub(self.world.plan.mix.reads_back_max), seen)
+    }
+
     pub(crate) fn draw_consistency(&self) -> Consistency {
         if self.dice.percent(self.world.plan.mix.strong_reads) {
             return Consistency::Strong;
@@ -293,7 +299,7 @@ impl Client {
         match self.dice.below(5) {
             0 => Consistency::Any,
             1 => Consistency::MaxStaleness(self.dice.ms(0, 2_000)),
-            2 => Consistency::Exact(StateVersion::new(self.dice.between(0, self.knowing.seen))),
+            2 => Consistency::Exact(StateVersion::new(self.draw_older())),
             _ => Consistency::AtLeast(seen),
         }
     }

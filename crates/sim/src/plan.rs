@@ -48,6 +48,9 @@ pub(crate) struct Mix {
     /// Reads that want a range, or change entries.
     pub(crate) long_reads: u64,
     pub(crate) strong_reads: u64,
+    /// How many versions back exact reads go, and reads of changes. Far back
+    /// each makes the tail again, which is all that a plain run would then do.
+    pub(crate) reads_back_max: u64,
     pub(crate) conditions: u64,
     pub(crate) deletions: u64,
     pub(crate) service_kept: u64,
@@ -118,6 +121,7 @@ impl Mix {
             reads: 40,
             long_reads: 2,
             strong_reads: 50,
+            reads_back_max: 64,
             conditions: 20,
             deletions: 5,
             service_kept: 0,
@@ -211,6 +215,7 @@ fn mix(dice: &Dice) -> Mix {
         reads: dice.pick(&[10, 30, 60]),
         long_reads: dice.pick(&[0, 5, 20]),
         strong_reads: dice.pick(&[20, 50, 100]),
+        reads_back_max: dice.pick(&[10, 1_000, 1_000_000]),
         conditions: dice.pick(&[0, 20, 60]),
         deletions: dice.pick(&[0, 5, 20]),
         service_kept: dice.pick(&[0, 10, 50]),

@@ -132,7 +132,7 @@ impl Client {
 
     async fn read_changes(&mut self, replica: usize, consistency: Consistency) {
         let range = ChangeRange {
-            from: StateVersion::new(self.dice.between(0, self.knowing.seen)),
+            from: StateVersion::new(self.draw_older()),
             versions_max: self.dice.pick(&[1, 5, 100]),
             bytes_max: self.dice.pick(&[100, 10_000, 1 << 20]),
         };
