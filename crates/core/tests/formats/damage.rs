@@ -160,11 +160,13 @@ fn a_field_that_is_not_understood_is_refused() {
 }
 
 #[test]
-fn a_head_with_what_this_build_does_not_keep_is_refused() {
+fn a_head_whose_parts_are_of_another_shape_is_refused() {
     let text = String::from_utf8(format::head::encode(&samples::head())).unwrap();
     for (before, after) in [
-        ("\"archive\":null", "\"archive\":{}"),
-        ("\"pins\":[]", "\"pins\":[{\"version\":1}]"),
+        ("\"archive\":{", "\"archive\":{\"novelty\":1,"),
+        ("\"pins\":[", "\"pins\":[{\"version\":1},"),
+        ("\"name\":\"audit\"", "\"name\":\"a b\""),
+        ("\"retention\":{", "\"retention\":{\"novelty\":1,"),
         ("\"lifecycle\":\"live\"", "\"lifecycle\":\"paused\""),
     ] {
         let damaged = text.replacen(before, after, 1);

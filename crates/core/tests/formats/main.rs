@@ -13,7 +13,8 @@ use std::path::Path;
 use bytes::Bytes;
 use headwater_core::format::head::HeadDecodeError;
 use headwater_core::format::{
-    self, DecodeError, change, chunk, receipts, record, request, segment, snapshot, snapshot_page,
+    self, DecodeError, archive, change, chunk, receipts, record, request, segment, snapshot,
+    snapshot_page,
 };
 
 /// Why an object was refused.
@@ -114,6 +115,12 @@ const KINDS: &[Kind] = &[
         encode_sample: || receipts::encode(&samples::receipts()),
         is_sample: |it| receipts::decode(it).unwrap() == samples::receipts(),
         again: |it| Ok(receipts::encode(&receipts::decode(it)?)),
+    },
+    Kind {
+        file: "archive.bin",
+        encode_sample: || archive::encode(&samples::archive()),
+        is_sample: |it| archive::decode(it).unwrap() == samples::archive(),
+        again: |it| Ok(archive::encode(&archive::decode(it)?)),
     },
     Kind {
         file: "request.bin",

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_core::archive::{Archive, ArchivedRun, ArchivedSnapshot};
 use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::format;
 use headwater_core::format::chunk::ChunkEntry;
@@ -159,6 +160,44 @@ pub(crate) fn segment() -> Segment {
         (ContentHash::of(&bytes), bytes)
     });
     Segment { from_version: version(41), entries: entries.to_vec() }
+}
+
+pub(crate) fn archive() -> Archive {
+    let archived = |from, to| ArchivedRun {
+        run: run(ObjectKind::Segment, from, to),
+        decided_from_ms: 1_700_000_000_000 + from,
+        decided_to_ms: 1_700_000_000_000 + to,
+    };
+    let snapshot = |at, replaced| ArchivedSnapshot {
+        snapshot: SnapshotRef {
+            version: version(at),
+            object: object(ObjectKind::Snapshot, at + 1, &format!("snapshot {at}")),
+        },
+        needs_base: at == 0,
+        replaced,
+    };
+    let key = |kind, staged, content| object(kind, staged, content).key;
+    Archive {
+        history_id: HISTORY,
+        runs: vec![archived(1, 3), archived(11, 15), archived(16, 20)],
+        snapshots: vec![
+            snapshot(0, Vec::new()),
+            snapshot(
+                10,
+                vec![
+                    key(ObjectKind::Chunk, 5, "replaced"),
+                    key(ObjectKind::Snapshot, 5, "index page"),
+                ],
+            ),
+        ],
+        released: vec![
+            key(ObjectKind::Segment, 4, "let go"),
+            key(ObjectKind::Chunk, 2, "let go"),
+            key(ObjectKind::Data, 2, "let go"),
+            key(ObjectKind::Receipts, 2, "let go"),
+            key(ObjectKind::Archive, 2, "let go"),
+        ],
+    }
 }
 
 fn chunk(staged: u64, first: &str, last: &str, newest: u64) -> ChunkRef {
