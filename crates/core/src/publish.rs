@@ -121,7 +121,8 @@ pub struct Publisher {
     last_trouble: Option<Trouble>,
     has_lost: bool,
     staged: VecDeque<(ContentHash, ObjectRef)>,
-    prepared: Vec<Maintenance>,
+    /// With the time at which each arrived.
+    prepared: Vec<(u64, Maintenance)>,
     next_batch: u64,
 }
 
@@ -294,7 +295,7 @@ impl Publisher {
                 self.closed = None;
             }
             Event::Prepared(maintenance) => {
-                self.prepared.push(maintenance);
+                self.prepared.push((self.now, maintenance));
                 self.drop_overtaken_maintenance(effects);
             }
         }
@@ -349,7 +350,7 @@ impl Publisher {
         self.settle();
         effects.push(Effect::Advanced { observed, batches: attempt.batches });
         for maintenance in attempt.maintenance {
-            self.prepared.retain(|it| *it != maintenance);
+            self.prepared.retain(|(_, it)| *it != maintenance);
             effects.push(Effect::Maintained { maintenance, is_applied: true });
         }
         self.drop_overtaken_maintenance(effects);
@@ -410,6 +411,7 @@ impl Publisher {
                 if planted!(UnchangedTakenAsLost) {
                     self.settle();
                 }
+                self.drop_overtaken_maintenance(effects);
             }
             ReadOutcome::Found { observed, evidence } => {
                 self.on_head_found(observed, evidence, began, effects);
@@ -481,8 +483,8 @@ impl Publisher {
         self.evidence.raise_coverage(found.head.receipt_coverage_from);
         self.head_bytes = stored(&found.head).len();
         self.observed = Some(found);
-        self.drop_overtaken_maintenance(effects);
         self.proven = self.proven.max(Some(began));
+        self.drop_overtaken_maintenance(effects);
         self.settle_by_evidence(effects);
         let (failures, has_lost) = (self.failures, self.has_lost);
         self.settle();
@@ -500,7 +502,7 @@ impl Publisher {
         self.unanswered = None;
         self.is_recovering = false;
         self.staged.clear();
-        for maintenance in self.prepared.drain(..) {
+        for (_, maintenance) in self.prepared.drain(..) {
             effects.push(Effect::Maintained { maintenance, is_applied: false });
         }
     }

@@ -208,7 +208,9 @@ pub(crate) fn unexpected() -> Status {
 /// A read of the store that belongs to no operation.
 pub(crate) fn store_failed(trouble: Trouble, what: &str) -> Status {
     match trouble {
-        Trouble::Unavailable => status::store_unavailable(what, RETRY_AFTER),
+        Trouble::Unavailable | Trouble::Overtaken { .. } => {
+            status::store_unavailable(what, RETRY_AFTER)
+        }
         Trouble::Denied => status::permission_denied("the object store refuses this writer"),
         Trouble::BadData { key, what } => {
             status::stored_data_bad(&key, &what, status::Determinacy::NotApplied)

@@ -1,9 +1,10 @@
 //! The histories that are open in this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use headwater_core::follow::Position;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::publish::Maintenance;
 use headwater_core::version::{Revision, StateVersion};
@@ -12,9 +13,11 @@ use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::WriterConfig;
 use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
+use crate::keeper::keep;
 
 /// Notices kept for a receiver that is slow to take them.
 const NOTICES_MAX: usize = 1_024;
@@ -51,6 +54,8 @@ pub(crate) struct Histories {
     seen: Seen,
     notices: broadcast::Sender<HeadNotice>,
     open: Mutex<Open>,
+    /// Ends what runs beside the drivers.
+    stopping: CancellationToken,
 }
 
 struct Open {
@@ -58,6 +63,7 @@ struct Open {
     histories: Option<BTreeMap<HistoryName, Handle>>,
     tasks: JoinSet<()>,
     generation: u64,
+    has_keeper: bool,
 }
 
 /// A way to one driver.
@@ -89,7 +95,12 @@ impl Histories {
             "" => format!("writer-{:016x}", entropy.u64()),
             chosen => chosen.to_owned(),
         };
-        let open = Open { histories: Some(BTreeMap::new()), tasks: JoinSet::new(), generation: 0 };
+        let open = Open {
+            histories: Some(BTreeMap::new()),
+            tasks: JoinSet::new(),
+            generation: 0,
+            has_keeper: false,
+        };
         Arc::new(Self {
             store,
             cache: ChunkCache::new(config.chunk_cache_bytes),
@@ -100,6 +111,7 @@ impl Histories {
             publisher_id,
             notices: broadcast::channel(NOTICES_MAX).0,
             open: Mutex::new(open),
+            stopping: CancellationToken::new(),
         })
     }
 
@@ -213,7 +225,7 @@ impl Histories {
         open: &mut Open,
         history: &HistoryName,
     ) -> Result<Handle, AskError> {
-        let Open { histories, tasks, generation } = open;
+        let Open { histories, tasks, generation, has_keeper } = open;
         let histories = histories.as_mut().ok_or(AskError::ShuttingDown)?;
         if let Some(handle) = histories.get(history) {
             return Ok(handle.clone());
@@ -243,19 +255,40 @@ impl Histories {
             }
         };
         tasks.spawn(driver.run(taken, may_end));
+        if self.config.sweep_every_ms != 0 && !std::mem::replace(has_keeper, true) {
+            let keeper = keep(Arc::downgrade(self));
+            let stopping = self.stopping.clone();
+            tasks.spawn(async move {
+                stopping.run_until_cancelled(keeper).await;
+            });
+        }
         Ok(handle)
+    }
+
+    /// The histories that are open.
+    pub(crate) fn open_names(&self) -> BTreeSet<HistoryName> {
+        self.lock().histories.iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    /// How far a history was followed.
+    pub(crate) fn position(&self, history: &HistoryName) -> Option<Position> {
+        self.seen.position(history)
+    }
+
+    pub(crate) fn loader(&self, history: &HistoryName) -> Loader {
+        Loader::new(
+            Arc::clone(&self.store),
+            history.clone(),
+            self.cache.clone(),
+            LoadOptions::default(),
+        )
     }
 
     fn parts(&self, history: &HistoryName) -> Parts {
         Parts {
             store: Arc::clone(&self.store),
             history: history.clone(),
-            loader: Loader::new(
-                Arc::clone(&self.store),
-                history.clone(),
-                self.cache.clone(),
-                LoadOptions::default(),
-            ),
+            loader: self.loader(history),
             config: Arc::clone(&self.config),
             publisher_id: self.publisher_id.clone(),
             entropy: self.entropy.clone(),
@@ -287,6 +320,7 @@ impl Histories {
 
     /// Ends every driver once it has answered what it has.
     pub(crate) async fn shutdown(&self) {
+        self.stopping.cancel();
         let mut tasks = {
             let mut open = self.lock();
             // The queues close with their handles.

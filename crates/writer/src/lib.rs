@@ -24,11 +24,13 @@ mod answer;
 mod driver;
 mod histories;
 mod history_service;
+mod keeper;
 mod lifecycle;
 mod listing;
 mod notify;
 mod request;
 mod submit_stream;
+mod sweep;
 mod write_service;
 
 use std::sync::Arc;
@@ -46,6 +48,7 @@ pub use self::histories::HeadNotice;
 use self::histories::Histories;
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;
+pub use self::sweep::{SweepError, SweepOptions, SweepReport, SweptObject};
 use self::write_service::WriteRpc;
 
 /// A writer in this process. Clones share it.
@@ -134,6 +137,41 @@ impl Writer {
     /// out.
     pub async fn ask(&self, history: &HistoryName, question: Question) -> Result<Told, AskError> {
         self.histories.ask(history, question).await
+    }
+
+    /// Gives back the space of what no head can name any more. `look` is shown
+    /// every object that is judged.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError`]; what was deleted by then is gone, and the next sweep
+    /// completes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped sweep leaves garbage, and nothing else.
+    pub async fn sweep(
+        &self,
+        history: &HistoryName,
+        options: SweepOptions,
+        look: impl FnMut(&SweptObject) + Send,
+    ) -> Result<SweepReport, SweepError> {
+        self.histories.sweep(history, options, look).await
+    }
+
+    /// Has a snapshot made of the present version, and what it takes the place
+    /// of archived or let go; says whether the head has one now. Others may have
+    /// accepted more by the time that it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may be carried out all the same.
+    pub async fn compact(&self, history: &HistoryName) -> Result<bool, AskError> {
+        self.histories.compact(history).await
     }
 
     /// Stops taking questions, answers those that wait, and ends every task.

@@ -111,7 +111,9 @@ impl Histories {
             Ok(found) => Ok(found.is_some_and(|(head, _)| !head.is_retired())),
             // It is there, whatever is wrong with it.
             Err(Trouble::BadData { .. } | Trouble::TooNew { .. }) => Ok(true),
-            Err(trouble @ (Trouble::Unavailable | Trouble::Denied)) => Err(trouble),
+            Err(trouble @ (Trouble::Unavailable | Trouble::Overtaken { .. } | Trouble::Denied)) => {
+                Err(trouble)
+            }
         }
     }
 }

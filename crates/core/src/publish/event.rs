@@ -104,6 +104,14 @@ pub enum Trouble {
     /// The store cannot be reached, throttles, or timed out. Worth repeating.
     #[error("the store is unavailable")]
     Unavailable,
+    /// Something that the state at hand names is gone: the head it was read
+    /// from was compacted, and swept. Worth repeating, from the head that there
+    /// is now.
+    #[error("object {key} is gone, the head has moved on")]
+    Overtaken {
+        /// The object's key.
+        key: String,
+    },
     /// The store refuses the process's credentials.
     #[error("the store refused access")]
     Denied,
@@ -129,7 +137,7 @@ impl Trouble {
     /// The error to answer with at once; `None` where trying again may help.
     pub(super) fn final_error(&self) -> Option<SubmitError> {
         match self {
-            Self::Unavailable => None,
+            Self::Unavailable | Self::Overtaken { .. } => None,
             Self::Denied | Self::BadData { .. } | Self::TooNew { .. } => Some(self.clone().into()),
         }
     }
@@ -139,7 +147,7 @@ impl Trouble {
 impl From<Trouble> for SubmitError {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::Unavailable => Self::StoreUnavailable,
+            Trouble::Unavailable | Trouble::Overtaken { .. } => Self::StoreUnavailable,
             Trouble::Denied => Self::StoreDenied,
             Trouble::BadData { key, what } => Self::StoredDataBad { key, what },
             Trouble::TooNew { key, format } => Self::FormatTooNew { key, format },

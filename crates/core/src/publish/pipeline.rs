@@ -48,6 +48,10 @@ impl Publisher {
                 if is_time && self.reading.is_none() && self.publish_ready(effects) {
                     continue;
                 }
+                let is_free = self.reading.is_none() && self.in_flight.is_none();
+                if is_free && self.must_read_for_maintenance() {
+                    self.read_head(effects);
+                }
             }
             if !self.form_batch(effects) {
                 return;
@@ -410,6 +414,14 @@ impl Publisher {
             // Those before it are decided, and perhaps in flight: they go on.
             self.roll_back(index, effects);
             self.fail_queue(&error, None, effects);
+            return;
+        }
+        if let Trouble::Overtaken { .. } = trouble {
+            // Those before it may be in flight, and go on; it is decided again
+            // once the head is read.
+            self.last_trouble = Some(trouble);
+            self.roll_back(index, effects);
+            self.is_recovering = true;
             return;
         }
         self.last_trouble = Some(trouble);

@@ -19,7 +19,8 @@ impl Publisher {
             && self.ready_run().flat_map(|it| &it.asks).any(|it| it.is_in_doubt)
             && !planted!(NeverSettled);
         let is_calm = self.pipeline.is_empty() && self.queue.is_empty();
-        let is_upkeep = is_calm && self.prepared.iter().any(|it| self.is_urgent(it));
+        let is_upkeep =
+            is_calm && self.prepared.iter().any(|(_, it)| self.is_urgent(it) && self.fits(it));
         if !has_change && !must_settle && !is_upkeep {
             return false;
         }
@@ -54,7 +55,7 @@ impl Publisher {
         let mut maintenance = Vec::new();
         // Not with a control: an archive that is made without a pin which is
         // asked for now would let its version go.
-        for prepared in self.prepared.iter().filter(|_| control.is_none()) {
+        for (_, prepared) in self.prepared.iter().filter(|_| control.is_none()) {
             if prepared.put_into(&mut successor) {
                 maintenance.push(prepared.clone());
             }
@@ -130,20 +131,32 @@ impl Publisher {
         self.publish(Vec::new(), None, effects);
     }
 
+    fn fits(&self, maintenance: &Maintenance) -> bool {
+        let Some(observed) = &self.observed else { return false };
+        let mut trial = Successor::of(&observed.head, observed.head.publisher.clone());
+        maintenance.put_into(&mut trial) && trial.head().swept_reference(&observed.head).is_none()
+    }
+
+    /// Whether maintenance was prepared against another head than the one that
+    /// is known here, which may be the older one.
+    pub(super) fn must_read_for_maintenance(&self) -> bool {
+        let is_open =
+            |(arrived, it): &(u64, Maintenance)| !self.is_proven_since(*arrived) && !self.fits(it);
+        self.prepared.iter().any(is_open)
+    }
+
     /// Lets go of maintenance that was prepared against a head long gone.
     pub(super) fn drop_overtaken_maintenance(&mut self, effects: &mut Vec<Effect>) {
-        let Some(observed) = &self.observed else { return };
-        self.prepared.retain(|prepared| {
-            let name = observed.head.publisher.clone();
-            let mut trial = Successor::of(&observed.head, name);
-            let keeps = prepared.put_into(&mut trial)
-                && trial.head().swept_reference(&observed.head).is_none();
-            if !keeps {
-                let maintenance = prepared.clone();
+        if self.observed.is_none() {
+            return;
+        }
+        for (arrived, maintenance) in core::mem::take(&mut self.prepared) {
+            if self.fits(&maintenance) || !self.is_proven_since(arrived) {
+                self.prepared.push((arrived, maintenance));
+            } else {
                 effects.push(Effect::Maintained { maintenance, is_applied: false });
             }
-            keeps
-        });
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use headwater_core::publish::{
     BatchId, Effect, Event, FoundRecord, PublishReply, RecordSays, StagedChange, Ticket, Trouble,
 };
 use headwater_daemon::telemetry::with_causes;
+use headwater_state::StateError;
 use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
 use tokio::time::{Instant, sleep};
 
@@ -34,6 +35,9 @@ impl Driver {
                     rest(pause).await;
                     Done::Event(match view.facts(&needs).await {
                         Ok(facts) => Event::FactsFound { batch, facts },
+                        Err(StateError::Missing { key }) => {
+                            Event::FactsFailed { batch, trouble: Trouble::Overtaken { key } }
+                        }
                         Err(error) => {
                             let trouble = state_trouble(&key, &error);
                             let error = with_causes(&error);
@@ -80,10 +84,12 @@ impl Driver {
     }
 
     fn read_head(&mut self, known: Option<Tag>, failures: u32) {
+        // From scratch, where the state at hand has lost something.
+        let known = known.filter(|_| self.reopening.is_none());
+        let confirmed = self.confirmed.clone().filter(|_| self.reopening.is_none());
         let pause = self.pause(failures);
         let store = Arc::clone(&self.parts.store);
         let loader = self.parts.loader.clone();
-        let confirmed = self.confirmed.clone();
         let seen = self.parts.seen.position(&self.parts.history);
         self.begin(async move {
             rest(pause).await;

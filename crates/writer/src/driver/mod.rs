@@ -19,7 +19,7 @@ mod upkeep;
 mod waiting;
 
 pub(crate) use self::effects::{put_trouble, record_trouble};
-pub(crate) use self::read::{decode as decode_head, read_trouble};
+pub(crate) use self::read::{decode as decode_head, read_trouble, state_trouble};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,8 +34,9 @@ use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::publish::{
-    Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, Ticket,
+    Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, Ticket, Trouble,
 };
+use headwater_core::version::Revision;
 use headwater_state::{Loader, Seen, View};
 use headwater_store::{Clock, Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
@@ -184,6 +185,12 @@ pub(crate) struct Driver {
     attempt: Duration,
     /// When the head may be replaced again.
     turn: Turn,
+    /// The revision that was opened anew because something was gone, and was the
+    /// same before.
+    reopened: Option<Revision>,
+    /// The revision under which something was found to be gone, until the head
+    /// is opened anew.
+    reopening: Option<Option<Revision>>,
     next_ticket: u64,
     /// Asked, and not handed to the publisher yet.
     inbox: Vec<Asked>,
@@ -210,6 +217,8 @@ impl Driver {
             upkeep: Upkeep::default(),
             attempt: Duration::from_millis(20),
             turn: Turn::default(),
+            reopened: None,
+            reopening: None,
             next_ticket: 0,
             inbox: Vec::new(),
             maintained: Vec::new(),
@@ -344,12 +353,20 @@ impl Driver {
     fn on_done(&mut self, done: Done) {
         let mut paced = None;
         let event = match done {
+            Done::Event(Event::FactsFailed { batch, trouble: Trouble::Overtaken { key } }) => {
+                let trouble = self.on_overtaken(key);
+                Event::FactsFailed { batch, trouble }
+            }
             Done::Event(event) => event,
             Done::Read(read) => {
                 match read.confirmed {
                     Followed::Same => (),
                     Followed::Nothing => self.confirmed = None,
                     Followed::To(confirmed) => {
+                        if let Some(before) = self.reopening.take() {
+                            let found = Some(confirmed.position.revision);
+                            self.reopened = found.filter(|_| found == before);
+                        }
                         self.parts.seen.note(&self.parts.history, confirmed.position);
                         self.confirmed = Some(confirmed);
                     }
@@ -382,6 +399,18 @@ impl Driver {
             self.notify();
             self.begin_upkeep();
         }
+    }
+
+    /// Something of the state at hand is gone: another process compacted, and
+    /// swept, while this one slept. The head is read again, and opened from its
+    /// snapshot. What is gone then too is lost.
+    fn on_overtaken(&mut self, key: String) -> Trouble {
+        let revision = self.publisher.observed().map(|it| it.head.revision);
+        if self.reopened.is_some() && self.reopened == revision {
+            return Trouble::BadData { key, what: "the object is missing".to_owned() };
+        }
+        self.reopening = Some(revision);
+        Trouble::Overtaken { key }
     }
 
     /// Our own publication is the head.

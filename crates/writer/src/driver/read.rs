@@ -160,7 +160,7 @@ pub(crate) fn read_trouble(error: &ReadError) -> Trouble {
     }
 }
 
-pub(super) fn state_trouble(head_key: &str, error: &StateError) -> Trouble {
+pub(crate) fn state_trouble(head_key: &str, error: &StateError) -> Trouble {
     match error {
         StateError::Store(error) => read_trouble(error),
         StateError::Missing { key } => missing(key),

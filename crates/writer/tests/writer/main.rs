@@ -21,6 +21,7 @@ mod pacing;
 mod process;
 mod races;
 mod soak;
+mod space;
 mod store_faults;
 mod stream;
 mod upkeep;
