@@ -55,7 +55,13 @@ impl Publisher {
         let mut maintenance = Vec::new();
         // Not with a control: an archive that is made without a pin which is
         // asked for now would let its version go.
-        for (_, prepared) in self.prepared.iter().filter(|_| control.is_none()) {
+        // Folds come last: one that a snapshot overtakes is dropped, while one
+        // that came before it would leave the snapshot with a tail that it does
+        // not account for.
+        let is_fold = |it: &&(u64, Maintenance)| matches!(it.1, Maintenance::Fold(_));
+        let (folds, others): (Vec<_>, Vec<_>) = self.prepared.iter().partition(is_fold);
+        let prepared = others.into_iter().chain(folds).filter(|_| control.is_none());
+        for (_, prepared) in prepared {
             if prepared.put_into(&mut successor) {
                 maintenance.push(prepared.clone());
             }

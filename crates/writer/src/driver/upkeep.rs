@@ -39,6 +39,9 @@ const HOLD_BACK: Duration = Duration::from_secs(60);
 /// Pause after maintenance that failed or no longer fitted.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// How long a snapshot that is due waits for a fold that is being prepared,
+/// before it is looked again.
+const FOLD_WAIT: Duration = Duration::from_secs(1);
 /// How often it is looked whether retention lets go of something.
 const RELEASE_EVERY: Duration = Duration::from_secs(60);
 /// How far the clocks of two processes may be apart: each an hour off. What
@@ -164,17 +167,18 @@ impl Driver {
         if head.snapshot.version == head.state_version {
             self.upkeep.tell_wanted(true);
         }
-        // A fold on its way would change the tail that is accounted for.
-        let is_folding = !self.upkeep.fold.is_free();
-        if let (Slot::Held { until }, Some(built)) = (&self.upkeep.snapshot, &self.upkeep.built)
-            && !is_folding
-        {
+        if let (Slot::Held { until }, Some(built)) = (&self.upkeep.snapshot, &self.upkeep.built) {
             let behind = head.state_version.since(built.built.snapshot.version);
             let is_due = *until <= Instant::now()
                 || !self.upkeep.wanted.is_empty()
                 || self.parts.config.compact_keep_versions <= behind
                 || self.parts.config.head_soft_bytes < self.publisher.head_bytes();
-            if is_due {
+            // A fold that is published meanwhile would change the tail that is
+            // accounted for.
+            let is_folding = matches!(self.upkeep.fold, Slot::Preparing);
+            if is_due && is_folding {
+                self.upkeep.snapshot = Slot::Held { until: Instant::now() + FOLD_WAIT };
+            } else if is_due {
                 self.begin_archiving(&head, Arc::clone(built));
             }
         }
@@ -329,7 +333,10 @@ impl Driver {
                 self.upkeep.snapshot = Slot::Held { until: Instant::now() + HOLD_BACK };
                 self.begin_upkeep();
             }
-            Prepared::Ready(kind, Ok(Some(maintenance))) => self.hand_over(kind, maintenance),
+            Prepared::Ready(kind, Ok(Some(maintenance))) => {
+                self.hand_over(kind, maintenance);
+                self.begin_upkeep();
+            }
             Prepared::Ready(kind, Ok(None)) => {
                 self.end_upkeep(kind, Slot::Paused { until: Instant::now() + RELEASE_EVERY });
             }

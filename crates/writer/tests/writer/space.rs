@@ -236,8 +236,10 @@ async fn a_candidate_held_back_under_sweeps_is_uploaded_again_or_published_intac
     assert!(matches!(answer, Answer::Accepted { .. }), "{answer:?}");
     expect_intact(&world).await;
     assert_eq!(look::number(&world.state().await, "n"), 5 + 180 + 1);
-    let uploads = slow.faults.log().iter().filter(|(_, key)| key.contains("changes/")).count();
-    assert_eq!(uploads, 2, "it was uploaded again under a new name");
+    let log = slow.faults.log();
+    let puts = log.iter().filter(|(call, key)| *call == Call::Put && key.contains("changes/"));
+    let names: BTreeSet<_> = puts.map(|(_, key)| key).collect();
+    assert_eq!(names.len(), 2, "it was uploaded again under a new name: {names:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,7 +335,7 @@ async fn clocks_that_are_an_hour_off_let_nothing_go_too_early() {
     fast.clock.set_skew_ms(3_600_000);
     slow.clock.set_skew_ms(-3_600_000);
     let mut times = Vec::new();
-    for round in 0..24 {
+    for round in 0..36 {
         let host = if round % 2 == 0 { &fast } else { &slow };
         commits(host, &format!("a{round}"), 25).await;
         times.push((tokio::time::Instant::now(), look_version(host).await));
