@@ -13,6 +13,7 @@ use prost::Message;
 const FILES: &[&str] = &[
     "headwater/v1/types.proto",
     "headwater/v1/history.proto",
+    "headwater/v1/retention.proto",
     "headwater/v1/write.proto",
     "headwater/v1/read.proto",
     "headwater/v1/watch.proto",

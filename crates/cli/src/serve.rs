@@ -86,6 +86,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())
+        .with(writer.retention_service())
         .with(replica.service())
         .with(Usage::service(opened.meter))
         .with(replica.watch_service(stop.token()));

@@ -302,6 +302,20 @@ impl Request {
         Ok(request)
     }
 
+    /// Most keys that restoring a version may change.
+    pub const RESTORED_KEYS_MAX: usize = 262_144;
+    /// Bytes of keys and values that restoring a version may change.
+    pub const RESTORED_BYTES_MAX: usize = 64 << 20;
+
+    /// The request that puts an older state in place of the one at version
+    /// `at`, which must still be the newest. `None` where nothing differs. Its
+    /// caller keeps to the limits above; those of [`Request::new`] are for what
+    /// comes over the wire.
+    pub fn restoring(at: StateVersion, mutations: Vec<Mutation>) -> Option<Self> {
+        let unchanged = Precondition::RangeUnchangedSince(KeyRange::everything(), at);
+        (!mutations.is_empty()).then(|| Self { preconditions: [unchanged].into(), mutations })
+    }
+
     /// What must hold.
     pub fn preconditions(&self) -> &[Precondition] {
         &self.preconditions
@@ -330,6 +344,17 @@ impl Request {
     pub fn hash(&self) -> RequestHash {
         let hash = blake3::hash(&format::request::encode(self));
         RequestHash::from_bytes(*hash.as_bytes())
+    }
+}
+
+impl RequestHash {
+    /// Stands for the wish to restore `version`. The request itself depends on
+    /// what there is when it is made, so a retry would have another hash.
+    pub fn of_restore(version: StateVersion) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"headwater restore 1");
+        hasher.update(&version.get().to_be_bytes());
+        Self::from_bytes(*hasher.finalize().as_bytes())
     }
 }
 

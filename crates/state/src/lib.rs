@@ -65,4 +65,4 @@ pub use self::error::{BuildError, Defect, StateError};
 pub use self::hydrate::{Hydrated, HydrationRate};
 pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened, ReachedObject};
 pub use self::seen::Seen;
-pub use self::view::{Entry, Page, Scan, View};
+pub use self::view::{Difference, Entry, Page, Scan, View};

@@ -193,6 +193,9 @@ pub struct ConfigError {
 }
 
 impl WriterConfig {
+    /// Longest age for which versions are kept, in milliseconds: 100 years.
+    pub const RETAIN_AGE_MS_MAX: u64 = 36_500 * DAY_MS;
+
     /// Checks the settings, by themselves and against each other.
     ///
     /// # Errors
@@ -231,7 +234,12 @@ impl WriterConfig {
             ("queue_bytes_max", self.queue_bytes_max as u64, 1 << 40, "at most 1 TiB"),
             ("operation_timeout_ms", self.operation_timeout_ms, DAY_MS, "at most a day"),
             ("history_idle_ms", self.history_idle_ms, 365 * DAY_MS, "at most a year"),
-            ("retain_age_ms", self.retain_age_ms, 36_500 * DAY_MS, "at most a hundred years"),
+            (
+                "retain_age_ms",
+                self.retain_age_ms,
+                Self::RETAIN_AGE_MS_MAX,
+                "at most a hundred years",
+            ),
             ("sweep_every_ms", self.sweep_every_ms, 365 * DAY_MS, "at most a year"),
             ("sweep_grace_ms", self.sweep_grace_ms, 365 * DAY_MS, "at most a year"),
         ];

@@ -18,6 +18,7 @@ use crate::histories::Histories;
 use crate::lifecycle::LifecycleError;
 use crate::listing::Listing;
 use crate::request::Checks;
+use crate::retention_service::{retention, shown_pin, shown_retention};
 
 /// Names in one page of a listing, where the caller says nothing.
 const PAGE_DEFAULT: usize = 100;
@@ -39,7 +40,7 @@ impl HistoryRpc {
     }
 }
 
-fn shown(head: &Head) -> v1::History {
+pub(crate) fn shown(head: &Head) -> v1::History {
     v1::History {
         name: head.history.to_string(),
         history_id: head.history_id.to_string(),
@@ -49,10 +50,14 @@ fn shown(head: &Head) -> v1::History {
         exclusive: head.is_exclusive,
         writer_epoch: head.writer_epoch,
         receipt_coverage_from: head.receipt_coverage_from.get(),
+        retained_from: head.retained_from().get(),
+        retention: Some(shown_retention(head.retention)),
+        pins: head.pins.iter().map(shown_pin).collect(),
+        forked_from: head.base.as_ref().map(|it| it.source.history.to_string()).unwrap_or_default(),
     }
 }
 
-fn failed(history: &HistoryName, error: LifecycleError) -> Status {
+pub(crate) fn failed(history: &HistoryName, error: LifecycleError) -> Status {
     let about = About::history(history);
     match error {
         LifecycleError::Exists => {
@@ -86,11 +91,13 @@ impl HistoryService for HistoryRpc {
         let mut checks = Checks::default();
         let name = checks.history("name", &request.name);
         let id = checks.history_id("history_id", &request.history_id);
+        let wanted = request.retention.map(|it| retention(&mut checks, "retention", Some(it)));
         let name = checks.finish(name)?;
+        let retention = wanted.flatten().unwrap_or(self.histories.config.retention());
         let id = id.unwrap_or_else(|| HistoryId::from_bytes(self.histories.entropy.bytes16()));
         let (head, created) = self
             .histories
-            .create(&name, id, request.exclusive, deadline)
+            .create(&name, id, (request.exclusive, retention), deadline)
             .await
             .map_err(|error| failed(&name, error))?;
         if head.is_exclusive != request.exclusive {

@@ -22,6 +22,7 @@ pub mod config;
 
 mod answer;
 mod driver;
+mod fork;
 mod histories;
 mod history_service;
 mod keeper;
@@ -29,6 +30,8 @@ mod lifecycle;
 mod listing;
 mod notify;
 mod request;
+mod restore;
+mod retention_service;
 mod submit_stream;
 mod sweep;
 mod write_service;
@@ -37,6 +40,7 @@ use std::sync::Arc;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_proto::v1::history_service_server::HistoryServiceServer;
+use headwater_proto::v1::retention_service_server::RetentionServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
 use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::broadcast;
@@ -48,6 +52,7 @@ pub use self::histories::HeadNotice;
 use self::histories::Histories;
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;
+use self::retention_service::RetentionRpc;
 pub use self::sweep::{SweepError, SweepOptions, SweepReport, SweptObject};
 use self::write_service::WriteRpc;
 
@@ -99,6 +104,16 @@ impl Writer {
             .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
     }
 
+    /// The retention service.
+    pub fn retention_service(
+        &self,
+    ) -> RetentionServiceServer<
+        impl headwater_proto::v1::retention_service_server::RetentionService + use<>,
+    > {
+        RetentionServiceServer::new(RetentionRpc::new(Arc::clone(&self.histories)))
+            .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
     /// Heads that this process publishes or sees, as they come. A slow receiver
     /// misses some, which changes no answer.
     pub fn notices(&self) -> broadcast::Receiver<HeadNotice> {
@@ -122,7 +137,8 @@ impl Writer {
         is_exclusive: bool,
     ) -> Result<(), LifecycleError> {
         let deadline = Instant::now() + self.histories.config.operation_timeout();
-        self.histories.create(history, id, is_exclusive, deadline).await.map(drop)
+        let kept = (is_exclusive, self.histories.config.retention());
+        self.histories.create(history, id, kept, deadline).await.map(drop)
     }
 
     /// Asks without gRPC: for programs that run the writer in their process.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format;
-use headwater_core::head::{Head, Lifecycle, Publisher, Successor};
+use headwater_core::head::{Head, Lifecycle, Publisher, Retention, Successor};
 use headwater_core::id::{HistoryId, HistoryName, Nonce, Tag};
 use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::publish::{Answer, Control, SubmitError, Trouble};
@@ -68,6 +68,7 @@ struct Creation<'a> {
     history: &'a HistoryName,
     id: HistoryId,
     is_exclusive: bool,
+    retention: Retention,
     /// Whether a head was sent and nothing is known of it.
     is_in_doubt: bool,
 }
@@ -96,10 +97,10 @@ impl Histories {
         &self,
         history: &HistoryName,
         id: HistoryId,
-        is_exclusive: bool,
+        (is_exclusive, retention): (bool, Retention),
         deadline: Instant,
     ) -> Result<(Head, bool), LifecycleError> {
-        let mut creation = Creation { history, id, is_exclusive, is_in_doubt: false };
+        let mut creation = Creation { history, id, is_exclusive, retention, is_in_doubt: false };
         let outcome = timeout_at(deadline, self.create_until_known(&mut creation)).await;
         match outcome.unwrap_or_else(|_| Err(Trouble::Unavailable.into())) {
             // Whatever kept the head from being read, it may be there.
@@ -131,7 +132,8 @@ impl Histories {
         &self,
         creation: &mut Creation<'_>,
     ) -> Result<Option<(Head, bool)>, LifecycleError> {
-        let Creation { history, id, is_exclusive, is_in_doubt: was_in_doubt } = *creation;
+        let Creation { history, id, is_exclusive, retention, is_in_doubt: was_in_doubt } =
+            *creation;
         // The head is read first: it is what says whether an attempt without an
         // answer was applied.
         let cleared = match self.head_of(history).await? {
@@ -155,7 +157,7 @@ impl Histories {
         let publisher = self.name();
         let mut head =
             Head::first(history.clone(), id, read.next(), is_exclusive, publisher, snapshot);
-        head.retention = self.config.retention();
+        head.retention = retention;
         let (key, bytes) = (history.head_key(), Bytes::from(format::head::encode(&head)));
         // From here on, if nobody waits for the answer either.
         creation.is_in_doubt = true;
@@ -177,7 +179,7 @@ impl Histories {
         }
     }
 
-    fn name(&self) -> Publisher {
+    pub(crate) fn name(&self) -> Publisher {
         let nonce = Nonce::from_bytes(self.entropy.bytes16());
         Publisher { id: self.publisher_id.clone(), nonce }
     }
@@ -198,7 +200,10 @@ impl Histories {
             return Err(LifecycleError::NotConfirmed { found: head.history_id });
         }
         match head.lifecycle {
-            Lifecycle::Live => self.retire(history, confirmed, deadline).await?,
+            Lifecycle::Live => {
+                self.release_forks(history, &head, deadline).await?;
+                self.retire(history, confirmed, deadline).await?;
+            }
             Lifecycle::Retiring => (),
             Lifecycle::Cleared => return Err(SubmitError::HistoryMissing.into()),
         }

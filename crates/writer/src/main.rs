@@ -53,6 +53,7 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())
+        .with(writer.retention_service())
         .with(Usage::service(opened.meter));
     listening.serve(services, stop.token(), arguments.process.drain_max()).await?;
     writer.shutdown().await;

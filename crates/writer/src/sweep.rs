@@ -20,6 +20,7 @@ use headwater_core::sweep::{Judgement, Sweep};
 use headwater_core::version::Revision;
 use headwater_state::{Loader, StateError};
 use headwater_store::Listed;
+use tokio::time::Instant;
 
 use crate::driver::{AskError, put_trouble, read_trouble, state_trouble};
 use crate::histories::Histories;
@@ -131,6 +132,13 @@ impl Histories {
             report: SweepReport::default(),
             released: BTreeSet::new(),
         };
+        if !options.is_dry_run {
+            let head = under.head().await?;
+            let deadline = Instant::now() + self.config.operation_timeout();
+            if let Err(error) = self.release_forks(history, &head, deadline).await {
+                tracing::warn!(%history, %error, "pins of forks are looked at again later");
+            }
+        }
         under.raise().await?;
         for attempt in 1..=READ_TRIES_MAX {
             let head = under.head().await?;

@@ -86,7 +86,7 @@ pub struct KeyRange {
     pub end: ::prost::bytes::Bytes,
 }
 /// A history as its head describes it.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct History {
     /// Its name: parts of \[A-Za-z0-9.\_-\] separated by `/`, 256 bytes at most.
     #[prost(string, tag = "1")]
@@ -112,6 +112,47 @@ pub struct History {
     /// First version of which every accepted operation has a retained receipt.
     #[prost(uint64, tag = "8")]
     pub receipt_coverage_from: u64,
+    /// First version from which on every version can be read.
+    #[prost(uint64, tag = "9")]
+    pub retained_from: u64,
+    /// How far back versions are kept.
+    #[prost(message, optional, tag = "10")]
+    pub retention: ::core::option::Option<Retention>,
+    /// Versions that are kept by name, in the order of the names.
+    #[prost(message, repeated, tag = "11")]
+    pub pins: ::prost::alloc::vec::Vec<Pin>,
+    /// The history that it was forked from, while it needs objects of there.
+    #[prost(string, tag = "12")]
+    pub forked_from: ::prost::alloc::string::String,
+}
+/// How far back versions can be read. What any of the two keeps is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Retention {
+    /// So many versions before the newest.
+    #[prost(uint64, tag = "1")]
+    pub versions: u64,
+    /// Versions that were the newest within this time, in milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub age_ms: u64,
+}
+/// A name on a version that retention respects.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pin {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The version that stays readable.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// When it may go by itself, in milliseconds since 1970; 0: never.
+    #[prost(uint64, tag = "3")]
+    pub expires_at_ms: u64,
+    /// The forked history that needs it, if one does.
+    #[prost(string, tag = "4")]
+    pub child: ::prost::alloc::string::String,
+    /// Its id.
+    #[prost(string, tag = "5")]
+    pub child_history_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateHistoryRequest {
@@ -129,8 +170,11 @@ pub struct CreateHistoryRequest {
     /// See History.exclusive. Fixed at creation.
     #[prost(bool, tag = "3")]
     pub exclusive: bool,
+    /// Absent: what the writer is configured with.
+    #[prost(message, optional, tag = "4")]
+    pub retention: ::core::option::Option<Retention>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateHistoryResponse {
     #[prost(message, optional, tag = "1")]
     pub history: ::core::option::Option<History>,
@@ -143,7 +187,7 @@ pub struct GetHistoryRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetHistoryResponse {
     #[prost(message, optional, tag = "1")]
     pub history: ::core::option::Option<History>,
@@ -837,6 +881,767 @@ pub mod history_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "headwater.v1.HistoryService";
     impl<T> tonic::server::NamedService for HistoryServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PinVersionRequest {
+    /// The history's name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// 1 to 64 of \[A-Za-z0-9.\_:-\]. Names that begin with `fork:` are the
+    /// service's.
+    #[prost(string, tag = "2")]
+    pub pin: ::prost::alloc::string::String,
+    /// The version to pin. Absent: the newest.
+    #[prost(uint64, optional, tag = "3")]
+    pub version: ::core::option::Option<u64>,
+    /// When the pin may go by itself, in milliseconds since 1970, by the clocks of
+    /// writers; at the earliest two hours after it, since those may be off. 0:
+    /// never.
+    #[prost(uint64, tag = "4")]
+    pub expires_at_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PinVersionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub pin: ::core::option::Option<Pin>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnpinVersionRequest {
+    /// The history's name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The pin's name.
+    #[prost(string, tag = "2")]
+    pub pin: ::prost::alloc::string::String,
+    /// The id of the forked history that the pin is for, where it is for one: only
+    /// for one that is known not to need it, because its creation failed or its
+    /// objects are gone. Otherwise empty.
+    #[prost(string, tag = "3")]
+    pub child_history_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnpinVersionResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetRetentionRequest {
+    /// The history's name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// See Retention.
+    #[prost(message, optional, tag = "2")]
+    pub retention: ::core::option::Option<Retention>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetRetentionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub retention: ::core::option::Option<Retention>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreVersionRequest {
+    /// The history's name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The version whose state is to be had again.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Names this restore, as for a submission: sent again after a lost answer, it
+    /// finds out. 1 to 64 of \[A-Za-z0-9.\_:-\].
+    #[prost(string, tag = "3")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// A version that the caller had seen when it first issued the operation, as
+    /// for a submission.
+    #[prost(uint64, tag = "4")]
+    pub issued_from_version: u64,
+    /// The current epoch, for an exclusive history.
+    #[prost(uint64, tag = "5")]
+    pub writer_epoch: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestoreVersionResponse {
+    /// The version that has the old state.
+    #[prost(uint64, tag = "1")]
+    pub state_version: u64,
+    /// Keys that were written or deleted for it; 0 for an answer from a receipt.
+    #[prost(uint64, tag = "2")]
+    pub keys_changed: u64,
+    /// True when an earlier submission was what got it accepted.
+    #[prost(bool, tag = "3")]
+    pub from_receipt: bool,
+    /// The receipts that could tell whether an earlier submission was accepted are
+    /// gone; nothing was done, and nothing else is set.
+    #[prost(bool, tag = "4")]
+    pub outcome_unknown: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForkHistoryRequest {
+    /// The history to fork.
+    #[prost(string, tag = "1")]
+    pub source: ::prost::alloc::string::String,
+    /// Its version. Absent: the newest.
+    #[prost(uint64, optional, tag = "2")]
+    pub version: ::core::option::Option<u64>,
+    /// The name of the new history.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// The id that the new history is to have, 32 lower-case hex digits, drawn at
+    /// random by the caller. Makes the call safe to repeat.
+    #[prost(string, tag = "4")]
+    pub history_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForkHistoryResponse {
+    #[prost(message, optional, tag = "1")]
+    pub history: ::core::option::Option<History>,
+    /// False when this call found what an earlier try had created.
+    #[prost(bool, tag = "2")]
+    pub created: bool,
+}
+/// Generated client implementations.
+pub mod retention_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Served by writers.
+    #[derive(Debug, Clone)]
+    pub struct RetentionServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl RetentionServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> RetentionServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> RetentionServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            RetentionServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Puts a name on a version, which then stays readable whatever retention says.
+        /// PIN_EXISTS when the name is on another version, VERSION_RETIRED when the
+        /// version is gone, VERSION_AHEAD when it is still to come, PINS_FULL past 128
+        /// pins. Calling again with the same version is no error.
+        pub async fn pin_version(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PinVersionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PinVersionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.RetentionService/PinVersion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("headwater.v1.RetentionService", "PinVersion"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes a name away. PIN_MISSING when there is none; HISTORY_NEEDED when a
+        /// forked history needs it.
+        pub async fn unpin_version(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UnpinVersionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UnpinVersionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.RetentionService/UnpinVersion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("headwater.v1.RetentionService", "UnpinVersion"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets how far back versions are kept. It stands in the head, so that all
+        /// processes agree. What is gone stays gone.
+        pub async fn set_retention(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetRetentionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetRetentionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.RetentionService/SetRetention",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("headwater.v1.RetentionService", "SetRetention"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Accepts one more version whose state equals that of an older one. Nothing is
+        /// lost: the versions between stay what they are. The change entry holds the
+        /// difference, as if a caller had written it; so an operation that is accepted
+        /// meanwhile makes it begin again, and a difference over 64 MiB or 262,144 keys
+        /// is refused (FIELD_INVALID): fork the history instead.
+        pub async fn restore_version(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestoreVersionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreVersionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.RetentionService/RestoreVersion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("headwater.v1.RetentionService", "RestoreVersion"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a new history that begins with the state of an older version of
+        /// another, at that version, without copying it. Its chunks stay the source's
+        /// until the new history's own compactions have replaced them; until then the
+        /// source cannot be deleted (HISTORY_NEEDED). Receipts are not taken over.
+        pub async fn fork_history(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForkHistoryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForkHistoryResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.RetentionService/ForkHistory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("headwater.v1.RetentionService", "ForkHistory"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod retention_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with RetentionServiceServer.
+    #[async_trait]
+    pub trait RetentionService: std::marker::Send + std::marker::Sync + 'static {
+        /// Puts a name on a version, which then stays readable whatever retention says.
+        /// PIN_EXISTS when the name is on another version, VERSION_RETIRED when the
+        /// version is gone, VERSION_AHEAD when it is still to come, PINS_FULL past 128
+        /// pins. Calling again with the same version is no error.
+        async fn pin_version(
+            &self,
+            request: tonic::Request<super::PinVersionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PinVersionResponse>,
+            tonic::Status,
+        >;
+        /// Takes a name away. PIN_MISSING when there is none; HISTORY_NEEDED when a
+        /// forked history needs it.
+        async fn unpin_version(
+            &self,
+            request: tonic::Request<super::UnpinVersionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UnpinVersionResponse>,
+            tonic::Status,
+        >;
+        /// Sets how far back versions are kept. It stands in the head, so that all
+        /// processes agree. What is gone stays gone.
+        async fn set_retention(
+            &self,
+            request: tonic::Request<super::SetRetentionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetRetentionResponse>,
+            tonic::Status,
+        >;
+        /// Accepts one more version whose state equals that of an older one. Nothing is
+        /// lost: the versions between stay what they are. The change entry holds the
+        /// difference, as if a caller had written it; so an operation that is accepted
+        /// meanwhile makes it begin again, and a difference over 64 MiB or 262,144 keys
+        /// is refused (FIELD_INVALID): fork the history instead.
+        async fn restore_version(
+            &self,
+            request: tonic::Request<super::RestoreVersionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreVersionResponse>,
+            tonic::Status,
+        >;
+        /// Makes a new history that begins with the state of an older version of
+        /// another, at that version, without copying it. Its chunks stay the source's
+        /// until the new history's own compactions have replaced them; until then the
+        /// source cannot be deleted (HISTORY_NEEDED). Receipts are not taken over.
+        async fn fork_history(
+            &self,
+            request: tonic::Request<super::ForkHistoryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForkHistoryResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Served by writers.
+    #[derive(Debug)]
+    pub struct RetentionServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> RetentionServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RetentionServiceServer<T>
+    where
+        T: RetentionService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/headwater.v1.RetentionService/PinVersion" => {
+                    #[allow(non_camel_case_types)]
+                    struct PinVersionSvc<T: RetentionService>(pub Arc<T>);
+                    impl<
+                        T: RetentionService,
+                    > tonic::server::UnaryService<super::PinVersionRequest>
+                    for PinVersionSvc<T> {
+                        type Response = super::PinVersionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PinVersionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RetentionService>::pin_version(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PinVersionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/headwater.v1.RetentionService/UnpinVersion" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnpinVersionSvc<T: RetentionService>(pub Arc<T>);
+                    impl<
+                        T: RetentionService,
+                    > tonic::server::UnaryService<super::UnpinVersionRequest>
+                    for UnpinVersionSvc<T> {
+                        type Response = super::UnpinVersionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UnpinVersionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RetentionService>::unpin_version(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnpinVersionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/headwater.v1.RetentionService/SetRetention" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetRetentionSvc<T: RetentionService>(pub Arc<T>);
+                    impl<
+                        T: RetentionService,
+                    > tonic::server::UnaryService<super::SetRetentionRequest>
+                    for SetRetentionSvc<T> {
+                        type Response = super::SetRetentionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetRetentionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RetentionService>::set_retention(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetRetentionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/headwater.v1.RetentionService/RestoreVersion" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestoreVersionSvc<T: RetentionService>(pub Arc<T>);
+                    impl<
+                        T: RetentionService,
+                    > tonic::server::UnaryService<super::RestoreVersionRequest>
+                    for RestoreVersionSvc<T> {
+                        type Response = super::RestoreVersionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestoreVersionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RetentionService>::restore_version(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestoreVersionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/headwater.v1.RetentionService/ForkHistory" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForkHistorySvc<T: RetentionService>(pub Arc<T>);
+                    impl<
+                        T: RetentionService,
+                    > tonic::server::UnaryService<super::ForkHistoryRequest>
+                    for ForkHistorySvc<T> {
+                        type Response = super::ForkHistoryResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForkHistoryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RetentionService>::fork_history(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForkHistorySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for RetentionServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "headwater.v1.RetentionService";
+    impl<T> tonic::server::NamedService for RetentionServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

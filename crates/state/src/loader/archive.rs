@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use headwater_core::archive::{Archive, ArchiveUpdate, ArchivedRun, ArchivedSnapshot, Keep, Moved};
 use headwater_core::follow::Step;
 use headwater_core::format;
-use headwater_core::head::{Head, ObjectRef, Pin, RunRef};
+use headwater_core::head::{Head, ObjectRef, Pin, Retention, RunRef};
 use headwater_core::keys::ObjectKind;
 use headwater_core::version::{Revision, StateVersion};
 use headwater_store::PutError;
@@ -42,6 +42,10 @@ impl ArchiveCache {
         archive
     }
 }
+
+/// The part of the retained versions that a small run may span: what is let go
+/// is let go in steps of it.
+const RUNS_RETAINED: u64 = 16;
 
 impl Loader {
     /// The archive of a head; an empty one where the head names none.
@@ -140,11 +144,8 @@ impl Loader {
         to: StateVersion,
     ) -> Result<Vec<ArchivedRun>, BuildError> {
         let mut pending: Vec<LoadedChange> = Vec::new();
-        let last = archive.runs.last().map(|it| &it.run);
-        let is_small = |it: &&RunRef| it.object.size_bytes < RUN_REWRITTEN_BYTES_MAX;
-        let follows = |it: &&RunRef| it.to == head.snapshot.version;
-        if let Some(last) = last.filter(is_small).filter(follows) {
-            pending = self.read_run(last, last.from).await?;
+        if let Some(last) = archive.runs.last().filter(|it| is_to_grow(it, head)) {
+            pending = self.read_run(&last.run, last.run.from).await?;
         }
         let mut runs = Vec::new();
         let mut next = head.tail_from();
@@ -202,7 +203,7 @@ impl Loader {
                 replaced: built.replaced.clone(),
             },
             becomes: built.snapshot.clone(),
-            needs_base: head.base.is_some(),
+            needs_base: !built.owners.is_empty(),
             runs,
             segments: dropped.map(|it| it.object.key.clone()).collect(),
         };
@@ -222,6 +223,21 @@ impl Loader {
             times.fold((u64::MAX, 0), |(low, high), it| (low.min(it), high.max(it)));
         Ok(ArchivedRun { run, decided_from_ms: earliest, decided_to_ms: latest })
     }
+}
+
+/// Whether a run is written again with what follows it: it is small, and short
+/// beside what is kept, so that retention can let it go as a whole in time.
+fn is_to_grow(last: &ArchivedRun, head: &Head) -> bool {
+    let Retention { versions, age_ms } = head.retention;
+    let is_small = last.run.object.size_bytes < RUN_REWRITTEN_BYTES_MAX;
+    let follows = last.run.to == head.snapshot.version;
+    let spans_versions = last.run.to.since(last.run.from);
+    let spans_ms = last.decided_to_ms.saturating_sub(last.decided_from_ms);
+    // What any of the two keeps is kept, so it may be long by the other.
+    let is_short = (versions == 0 && age_ms == 0)
+        || spans_versions < versions / RUNS_RETAINED
+        || spans_ms < age_ms / RUNS_RETAINED;
+    is_small && follows && is_short
 }
 
 fn segment_step(after: StateVersion, run: RunRef) -> Step {

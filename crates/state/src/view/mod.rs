@@ -1,6 +1,7 @@
 //! The state at one version.
 
 mod base;
+mod difference;
 mod newest;
 mod scan;
 
@@ -21,6 +22,7 @@ use imbl::Vector;
 
 pub(crate) use self::base::Base;
 use self::base::Find;
+pub use self::difference::Difference;
 pub use self::scan::{Page, Scan};
 use crate::error::StateError;
 use crate::overlay::{Fact, Overlay};

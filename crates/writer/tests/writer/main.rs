@@ -17,6 +17,7 @@ mod identity;
 mod lifecycle;
 mod limits;
 mod lost_answer;
+mod older;
 mod pacing;
 mod process;
 mod races;
