@@ -147,6 +147,7 @@ impl Client {
             name: name.to_owned(),
             history_id: history_id.as_str().to_owned(),
             exclusive,
+            retention: None,
         };
         let call = self.to_writers(name);
         let answer = call

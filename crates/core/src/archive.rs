@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 pub use self::keep::{Keep, Kept, Moved, REPLAY_BYTES_MAX};
 pub use self::mend::Lost;
 use crate::head::{ArchiveRef, Head, ObjectRef, Pin, RunRef, SnapshotRef};
-use crate::id::HistoryId;
+use crate::id::{HistoryId, PinName};
 use crate::keys::ObjectKey;
 use crate::version::StateVersion;
 
@@ -90,6 +90,8 @@ pub struct ArchiveUpdate {
     pub accounted: Vec<ObjectKey>,
     /// Versions before `becomes.retained_from` that can still be read.
     pub pinned: BTreeSet<StateVersion>,
+    /// Pins of forks whose snapshots it keeps.
+    pub forks: BTreeSet<PinName>,
     /// Pins that go.
     pub expired: Vec<Pin>,
     /// Whether anything still names objects of the base.
@@ -164,6 +166,7 @@ impl Archive {
             named: Vec::new(),
             accounted: Vec::new(),
             pinned: pins.filter(|it| *it < retained_from).collect(),
+            forks: head.forks().map(|it| it.name.clone()).collect(),
             expired: Vec::new(),
             needs_base: head.base.is_some(),
         }

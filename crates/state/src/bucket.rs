@@ -230,6 +230,7 @@ impl Bucket {
             named: Vec::new(),
             accounted: self.head.segments.iter().map(|it| it.object.key.clone()).collect(),
             pinned: BTreeSet::new(),
+            forks: BTreeSet::new(),
             expired: Vec::new(),
             needs_base: false,
         };

@@ -43,7 +43,8 @@ fn run(from: u64, to: u64) -> ArchivedRun {
 
 fn pin(name: &str, at: u64) -> Pin {
     let name = PinName::parse(name).unwrap();
-    Pin { name, version: version(at), expires_at_ms: None, child: None }
+    let revision = Revision::new(400);
+    Pin { name, version: version(at), revision, expires_at_ms: None, child: None }
 }
 
 const ID: HistoryId = HistoryId::from_bytes([1; 16]);
@@ -233,6 +234,30 @@ fn a_pin_goes_when_its_time_is_up_on_every_clock_unless_a_fork_needs_it() {
     assert_eq!(expired(0), pins[..2]);
     assert_eq!(expired(1), pins[..1]);
     assert_eq!(expired(1_000), []);
+}
+
+#[test]
+fn the_snapshots_that_a_fork_may_have_been_made_from_stay() {
+    // Pinned on 35, by revision 250: the snapshot at 20 was staged at 200, the
+    // one at 30 after the pin, and the one at 10 may be the newest then.
+    let mut fork = pin("fork:1", 35);
+    fork.revision = Revision::new(250);
+    fork.child = Some(HistoryRef { history: HistoryName::parse("f").unwrap(), history_id: ID });
+    let head = Head { pins: vec![fork.clone()], ..head() };
+    assert_eq!(versions(&keep(&head).archive).0, [0, 10, 20, 30]);
+    // None after the version, and none before those.
+    let head = Head { retention: Retention::default(), ..head };
+    assert_eq!(versions(&keep(&head).archive).0, [10, 20, 30]);
+    fork.version = version(25);
+    let head = Head { pins: vec![fork.clone()], ..head };
+    assert_eq!(versions(&keep(&head).archive).0, [10, 20]);
+    fork.revision = Revision::new(50);
+    let head = Head { pins: vec![fork.clone()], ..head };
+    assert_eq!(versions(&keep(&head).archive).0, [0, 10, 20]);
+    // Without the fork one is enough.
+    fork.child = None;
+    let head = Head { pins: vec![fork], ..head };
+    assert_eq!(versions(&keep(&head).archive).0, [20]);
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Kept {
             accounted: moved.map(|it| it.segments.clone()).unwrap_or_default(),
             becomes: becomes.map(|object| ArchiveRef { retained_from: self.retained_from, object }),
             pinned: self.pinned,
+            forks: head.forks().map(|it| it.name.clone()).collect(),
             expired: self.expired,
             needs_base: self.needs_base,
         }
@@ -111,7 +112,8 @@ impl Archive {
         let pins = head.pins.iter().filter(|it| !expired.contains(it)).map(|it| it.version);
         let pinned: BTreeSet<_> = pins.filter(|it| *it < retained_from).collect();
 
-        let wanted = Wanted { retained_from, newest, pinned };
+        let forked = head.forks().flat_map(|it| archive.fork_bases(it)).collect();
+        let wanted = Wanted { retained_from, newest, pinned, forked };
         archive.let_runs_go(&wanted);
         archive.let_snapshots_go(&wanted);
         archive.released.sort_unstable();
@@ -173,6 +175,19 @@ impl Archive {
         below.map(|it| it.snapshot.version)
     }
 
+    /// The snapshots that a fork may name chunks of: it was made from a head that
+    /// was read after the pin, and from the newest snapshot at or below the
+    /// version there. That is the newest one published before the pin, or one
+    /// published since. Of those staged before the pin at most one can have been
+    /// published after it, since each is built upon the one before.
+    fn fork_bases(&self, pin: &Pin) -> Vec<StateVersion> {
+        let below = self.snapshots.iter().map(|it| &it.snapshot);
+        let below = below.filter(|it| it.version <= pin.version);
+        let (newer, older): (Vec<_>, Vec<_>) =
+            below.partition(|it| pin.revision <= it.object.key.staged());
+        older.into_iter().rev().take(2).chain(newer).map(|it| it.version).collect()
+    }
+
     /// The retained versions need the runs from their snapshot on, together; a
     /// pinned one those from its snapshot to itself.
     fn let_runs_go(&mut self, wanted: &Wanted) {
@@ -198,7 +213,8 @@ impl Archive {
     fn let_snapshots_go(&mut self, wanted: &Wanted) {
         let retained = wanted.retained().and_then(|it| self.base_of(it));
         let pinned = wanted.pinned.iter().filter_map(|it| self.base_of(*it));
-        let needed: BTreeSet<_> = retained.into_iter().chain(pinned).collect();
+        let forked = wanted.forked.iter().copied();
+        let needed: BTreeSet<_> = retained.into_iter().chain(pinned).chain(forked).collect();
         let mut rest = core::mem::take(&mut self.snapshots).into_iter().peekable();
         while let Some(it) = rest.next() {
             let version = it.snapshot.version;
@@ -249,6 +265,8 @@ struct Wanted {
     /// The head's snapshot, from which on the archive is not needed.
     newest: StateVersion,
     pinned: BTreeSet<StateVersion>,
+    /// Snapshots that forks name chunks of.
+    forked: Vec<StateVersion>,
 }
 
 impl Wanted {

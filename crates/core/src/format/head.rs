@@ -127,6 +127,7 @@ struct StoredArchive {
 struct StoredPin {
     name: String,
     version: u64,
+    revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -376,6 +377,7 @@ fn store_pin(pin: &Pin) -> StoredPin {
     StoredPin {
         name: pin.name.as_str().into(),
         version: pin.version.get(),
+        revision: pin.revision.get(),
         expires_at_ms: pin.expires_at_ms,
         child: pin.child.as_ref().map(|it| StoredHistory {
             history: it.history.as_str().into(),
@@ -389,6 +391,7 @@ fn load_pin(stored: &StoredPin) -> Result<Pin, HeadDecodeError> {
     Ok(Pin {
         name: load_pin_name("pins", &stored.name)?,
         version: StateVersion::new(stored.version),
+        revision: Revision::new(stored.revision),
         expires_at_ms: stored.expires_at_ms,
         child: stored.child.as_ref().map(load).transpose()?,
     })

@@ -132,6 +132,10 @@ impl Head {
             let rule = format!("{} is on {}, which is to come", pin.name, pin.version);
             return Err(broken("pins", rule));
         }
+        if let Some(pin) = self.pins.iter().find(|it| self.revision < it.revision) {
+            let rule = format!("{} came with revision {}", pin.name, pin.revision);
+            return Err(broken("pins", rule));
+        }
         Ok(())
     }
 

@@ -128,6 +128,9 @@ fn each_invariant_of_a_head_is_checked_and_its_field_named() {
         ("pins", "order", |it| it.pins = vec![pin_at("b", 1), pin_at("a", 1)]),
         ("pins", "twice", |it| it.pins = vec![pin_at("a", 1), pin_at("a", 1)]),
         ("pins", "to come", |it| it.pins = vec![pin_at("a", 9)]),
+        ("pins", "from a later head", |it| {
+            it.pins = vec![Pin { revision: revision(13), ..pin_at("a", 1) }];
+        }),
         ("pins", "too many", |it| {
             it.pins = (0..129).map(|n| pin_at(&std::format!("p{n:03}"), 1)).collect();
         }),
@@ -310,6 +313,7 @@ fn nothing_kept() -> ArchiveUpdate {
         named: Vec::new(),
         accounted: vec![run(ObjectKind::Segment, 5, 6).object.key],
         pinned: BTreeSet::new(),
+        forks: BTreeSet::new(),
         expired: Vec::new(),
         needs_base: false,
     }
@@ -420,7 +424,7 @@ fn a_snapshot_whose_tail_is_not_accounted_for_is_left_out() {
 
 fn pin_at(name: &str, at: u64) -> Pin {
     let name = PinName::parse(name).unwrap();
-    Pin { name, version: version(at), expires_at_ms: None, child: None }
+    Pin { name, version: version(at), revision: revision(9), expires_at_ms: None, child: None }
 }
 
 fn archive_at(retained_from: u64) -> ArchiveRef {
@@ -467,6 +471,25 @@ fn an_archive_takes_the_place_of_the_one_that_it_was_made_from() {
     // What the head named itself is there, however old it is.
     let named = vec![before.snapshot.object.clone()];
     assert!(Successor::of(&before, publisher(2)).release(&ArchiveUpdate { named, ..update }));
+}
+
+#[test]
+fn an_archive_that_was_made_without_a_fork_is_left_out() {
+    let child = HistoryRef {
+        history: HistoryName::parse("child").unwrap(),
+        history_id: HistoryId::from_bytes([2; 16]),
+    };
+    let mut before = kept();
+    before.pins[1].child = Some(child);
+    let mut update = ArchiveUpdate {
+        based_on: before.archive.clone(),
+        becomes: Some(archive_at(3)),
+        pinned: [version(1)].into(),
+        ..nothing_kept()
+    };
+    assert!(!Successor::of(&before, publisher(2)).release(&update));
+    update.forks.insert(before.pins[1].name.clone());
+    assert!(Successor::of(&before, publisher(2)).release(&update));
 }
 
 #[test]

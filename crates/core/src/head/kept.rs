@@ -3,7 +3,7 @@
 
 use super::{Head, ObjectRef};
 use crate::id::{HistoryId, HistoryName, PinName};
-use crate::version::StateVersion;
+use crate::version::{Revision, StateVersion};
 
 /// Points at the archive: what retention keeps of the versions before the
 /// head's snapshot, and what the next sweep is to delete by name.
@@ -35,6 +35,8 @@ pub struct Pin {
     pub name: PinName,
     /// The version that stays readable.
     pub version: StateVersion,
+    /// Revision of the head that it came with.
+    pub revision: Revision,
     /// When it may go by itself, in milliseconds since 1970; `None`: never.
     pub expires_at_ms: Option<u64>,
     /// The forked history that needs it, if one does.
@@ -73,6 +75,11 @@ impl Head {
     pub fn is_retained(&self, version: StateVersion) -> bool {
         let is_pinned = || self.pins.iter().any(|it| it.version == version);
         version <= self.state_version && (self.retained_from() <= version || is_pinned())
+    }
+
+    /// Pins of forked histories.
+    pub fn forks(&self) -> impl Iterator<Item = &Pin> {
+        self.pins.iter().filter(|it| it.child.is_some())
     }
 
     /// The pin of a name.

@@ -185,7 +185,9 @@ impl<'a> Successor<'a> {
         };
         let is_based = head.archive == update.based_on || planted!(BaseUncompared);
         let keeps_pins = head.pins.iter().all(is_kept) || planted!(PinsForgotten);
+        let keeps_forks = head.forks().all(|it| update.forks.contains(&it.name));
         is_based
+            && keeps_forks
             && keeps_pins
             && head.retained_from() <= retained_from
             && update.named.iter().all(is_safe)

@@ -103,6 +103,7 @@ impl Control {
                 successor.pin(Pin {
                     name: new.name.clone(),
                     version,
+                    revision: successor.head().revision,
                     expires_at_ms: new.expires_at_ms,
                     child: new.child.clone(),
                 });

@@ -105,12 +105,14 @@ pub(crate) fn head() -> Head {
             Pin {
                 name: PinName::parse("audit").unwrap(),
                 version: version(3),
+                revision: Revision::new(8),
                 expires_at_ms: Some(1_800_000_000_000),
                 child: None,
             },
             Pin {
                 name: PinName::parse("fork:1").unwrap(),
                 version: version(42),
+                revision: Revision::new(57),
                 expires_at_ms: None,
                 child: Some(history_ref("datasets/trial", 7)),
             },

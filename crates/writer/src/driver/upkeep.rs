@@ -39,9 +39,6 @@ const HOLD_BACK: Duration = Duration::from_secs(60);
 /// Pause after maintenance that failed or no longer fitted.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a snapshot that is due waits for a fold that is being prepared,
-/// before it is looked again.
-const FOLD_WAIT: Duration = Duration::from_secs(1);
 /// How often it is looked whether retention lets go of something.
 const RELEASE_EVERY: Duration = Duration::from_secs(60);
 /// How far the clocks of two processes may be apart: each an hour off. What
@@ -133,7 +130,8 @@ impl Upkeep {
         let slots = [&self.fold, &self.snapshot, &self.release];
         // A snapshot that is due waits for a fold on its way. The end of that
         // wakes the task; the time, which has passed, would not let it rest.
-        let is_blocked = |it: &&Slot| matches!(it, Slot::Held { .. }) && !self.fold.is_free();
+        let is_folding = matches!(self.fold, Slot::Preparing);
+        let is_blocked = |it: &&Slot| matches!(it, Slot::Held { .. }) && is_folding;
         slots.into_iter().filter(|it| !is_blocked(it)).filter_map(Slot::wake_at).min()
     }
 
@@ -176,9 +174,7 @@ impl Driver {
             // A fold that is published meanwhile would change the tail that is
             // accounted for.
             let is_folding = matches!(self.upkeep.fold, Slot::Preparing);
-            if is_due && is_folding {
-                self.upkeep.snapshot = Slot::Held { until: Instant::now() + FOLD_WAIT };
-            } else if is_due {
+            if is_due && !is_folding {
                 self.begin_archiving(&head, Arc::clone(built));
             }
         }
