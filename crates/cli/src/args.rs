@@ -14,6 +14,8 @@ use crate::failed::Failed;
 use crate::histories::{CreateArgs, DeleteHistoryArgs, ListArgs, RaiseEpochArgs};
 use crate::import::ImportArgs;
 use crate::inspect::{HeadArgs, LogArgs, OpArgs};
+use crate::kept::{ForkArgs, PinArgs, PinsArgs, RestoreArgs, RetainArgs, UnpinArgs};
+use crate::maintain::MaintainArgs;
 use crate::output::Format;
 use crate::read::{GetArgs, ScanArgs};
 use crate::serve::ServeArgs;
@@ -138,6 +140,20 @@ pub enum Command {
     RaiseEpoch(RaiseEpochArgs),
     /// Estimate what a history costs in a month.
     Cost(Box<CostArgs>),
+    /// Put a name on a version, so that it stays readable.
+    Pin(PinArgs),
+    /// Take a pin away.
+    Unpin(UnpinArgs),
+    /// List the pins of a history.
+    Pins(PinsArgs),
+    /// Set how far back versions of a history are kept.
+    Retain(RetainArgs),
+    /// Accept one more version whose state equals that of an older one.
+    Restore(RestoreArgs),
+    /// Make a new history from a version of another, without copying it.
+    Fork(ForkArgs),
+    /// Compact and sweep a history in the bucket itself, beside its writers.
+    Maintain(MaintainArgs),
     /// Delete a history with everything in it.
     DeleteHistory(DeleteHistoryArgs),
 }

@@ -246,7 +246,11 @@ fn exit_of(failure: &Failure) -> Exit {
     match failure.reason {
         Reason::FieldInvalid | Reason::OperationIdReused => Exit::Usage,
         Reason::HistoryMissing | Reason::VersionRetired | Reason::VersionAhead => Exit::NotFound,
-        Reason::HistoryExists | Reason::Fenced => Exit::Rejected,
+        Reason::HistoryExists
+        | Reason::PinExists
+        | Reason::PinsFull
+        | Reason::HistoryNeeded
+        | Reason::Fenced => Exit::Rejected,
         Reason::HeadContended
         | Reason::QueueFull
         | Reason::HeadTooLarge
@@ -268,6 +272,10 @@ fn exit_of(failure: &Failure) -> Exit {
 fn advice_of(failure: &Failure) -> Option<String> {
     let advice = match failure.reason {
         Reason::HistoryMissing => "see `headwater list`, or `headwater create`",
+        Reason::PinExists => "choose another name, or take that pin away first",
+        Reason::PinMissing => "see `headwater pins`",
+        Reason::PinsFull => "take a pin away that is not needed: see `headwater pins`",
+        Reason::HistoryNeeded => "delete the fork first, or wait until it needs it no longer",
         Reason::HistoryExists => "choose another name, or use the history that is there",
         Reason::HeadContended
         | Reason::QueueFull

@@ -75,7 +75,7 @@ pub(crate) async fn create(
     Ok(Exit::Done)
 }
 
-fn draw_id() -> Result<HistoryId, Failed> {
+pub(crate) fn draw_id() -> Result<HistoryId, Failed> {
     let digits = format!("{:032x}", u128::from_be_bytes(Entropy::from_os().bytes16()));
     HistoryId::new(digits).map_err(|error| Failed::new(Exit::Unexpected, error.to_string()))
 }

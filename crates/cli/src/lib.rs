@@ -34,6 +34,8 @@ mod histories;
 mod import;
 mod inspect;
 mod issue;
+mod kept;
+mod maintain;
 mod ndjson;
 mod outcome;
 mod output;
@@ -95,6 +97,13 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Create(args) => histories::create(&client, args, output).await,
         Command::List(args) => histories::list(&client, args, output).await,
         Command::RaiseEpoch(args) => histories::raise_epoch(&client, args, output).await,
+        Command::Pin(args) => kept::pin(&client, args, output).await,
+        Command::Unpin(args) => kept::unpin(&client, args, output).await,
+        Command::Pins(args) => kept::pins(&client, args, output).await,
+        Command::Retain(args) => kept::retain(&client, args, output).await,
+        Command::Restore(args) => kept::restore(&client, args, output).await,
+        Command::Fork(args) => kept::fork(&client, args, output).await,
+        Command::Maintain(args) => maintain::maintain(args, output).await,
         Command::DeleteHistory(args) => histories::delete(&client, args, output).await,
         Command::Put(args) => write::put(&client, args, output).await,
         Command::Delete(args) => write::delete(&client, args, output).await,

@@ -6,6 +6,7 @@ use crate::call::{GaveUp, timed};
 use crate::client::{Client, history_service};
 use crate::failure::{Determinacy, Failure, Reason};
 use crate::id::HistoryId;
+use crate::retention::{Pin, Retention};
 
 /// A history as its head describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,14 @@ pub struct History {
     pub writer_epoch: u64,
     /// First version of which every accepted operation has a retained receipt.
     pub receipt_coverage_from: u64,
+    /// First version from which on every version can be read.
+    pub retained_from: u64,
+    /// How far back versions are kept.
+    pub retention: Retention,
+    /// Versions that are kept by name, in the order of the names.
+    pub pins: Vec<Pin>,
+    /// The history that it was forked from, while it needs objects of there.
+    pub forked_from: Option<String>,
 }
 
 /// One page of names.
@@ -88,13 +97,15 @@ impl From<GaveUp> for HistoryError {
             if in_doubt { Determinacy::MaybeApplied } else { Determinacy::NotApplied };
         match last.reason {
             _ if is_expired => Self::Expired { last, determinacy },
-            Reason::HistoryMissing => Self::Missing(last),
-            Reason::HistoryExists => Self::Exists(last),
+            Reason::HistoryMissing | Reason::PinMissing => Self::Missing(last),
+            Reason::HistoryExists | Reason::PinExists => Self::Exists(last),
             Reason::FieldInvalid => Self::Invalid(last),
             // An earlier attempt of this very call may be what raised the epoch.
             _ if in_doubt => Self::Expired { last, determinacy },
             Reason::Fenced => Self::Fenced(last),
             Reason::OperationIdReused
+            | Reason::PinsFull
+            | Reason::HistoryNeeded
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge
@@ -283,7 +294,7 @@ pub(crate) fn nothing_changed(gave_up: GaveUp) -> GaveUp {
     GaveUp { in_doubt: false, ..gave_up }
 }
 
-fn read_history(wire: Option<v1::History>) -> Result<History, HistoryError> {
+pub(crate) fn read_history(wire: Option<v1::History>) -> Result<History, HistoryError> {
     let malformed = || {
         let failure = Failure::malformed("an answer has no history");
         HistoryError::Expired { last: Box::new(failure), determinacy: Determinacy::MaybeApplied }
@@ -298,5 +309,9 @@ fn read_history(wire: Option<v1::History>) -> Result<History, HistoryError> {
         exclusive: wire.exclusive,
         writer_epoch: wire.writer_epoch,
         receipt_coverage_from: wire.receipt_coverage_from,
+        retained_from: wire.retained_from,
+        retention: wire.retention.map(Retention::read).unwrap_or_default(),
+        pins: wire.pins.into_iter().map(Pin::read).collect(),
+        forked_from: Some(wire.forked_from).filter(|it| !it.is_empty()),
     })
 }

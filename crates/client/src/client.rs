@@ -7,6 +7,7 @@ use std::time::Duration;
 use headwater_proto::limits::MESSAGE_BYTES_MAX;
 use headwater_proto::v1::history_service_client::HistoryServiceClient;
 use headwater_proto::v1::read_service_client::ReadServiceClient;
+use headwater_proto::v1::retention_service_client::RetentionServiceClient;
 use headwater_proto::v1::watch_service_client::WatchServiceClient;
 use headwater_proto::v1::write_service_client::WriteServiceClient;
 use tokio::time::Instant;
@@ -208,6 +209,10 @@ pub(crate) fn read_service(channel: Channel) -> ReadServiceClient<Channel> {
 
 pub(crate) fn watch_service(channel: Channel) -> WatchServiceClient<Channel> {
     WatchServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+pub(crate) fn retention_service(channel: Channel) -> RetentionServiceClient<Channel> {
+    RetentionServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 pub(crate) fn history_service(channel: Channel) -> HistoryServiceClient<Channel> {

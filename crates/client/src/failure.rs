@@ -31,6 +31,14 @@ pub enum Reason {
     HistoryMissing,
     /// There is a history of this name already.
     HistoryExists,
+    /// There is a pin of this name already, on another version.
+    PinExists,
+    /// There is no pin of this name.
+    PinMissing,
+    /// The history has as many pins as it can have.
+    PinsFull,
+    /// A forked history still needs this one.
+    HistoryNeeded,
     /// Other writers kept winning the head.
     HeadContended,
     /// The writer has enough waiting operations.
@@ -78,6 +86,10 @@ impl Reason {
             Self::OperationIdReused => reason::OPERATION_ID_REUSED,
             Self::HistoryMissing => reason::HISTORY_MISSING,
             Self::HistoryExists => reason::HISTORY_EXISTS,
+            Self::PinExists => reason::PIN_EXISTS,
+            Self::PinMissing => reason::PIN_MISSING,
+            Self::PinsFull => reason::PINS_FULL,
+            Self::HistoryNeeded => reason::HISTORY_NEEDED,
             Self::HeadContended => reason::HEAD_CONTENDED,
             Self::QueueFull => reason::QUEUE_FULL,
             Self::HeadTooLarge => reason::HEAD_TOO_LARGE,
@@ -106,6 +118,10 @@ impl Reason {
             reason::OPERATION_ID_REUSED => Self::OperationIdReused,
             reason::HISTORY_MISSING => Self::HistoryMissing,
             reason::HISTORY_EXISTS => Self::HistoryExists,
+            reason::PIN_EXISTS => Self::PinExists,
+            reason::PIN_MISSING => Self::PinMissing,
+            reason::PINS_FULL => Self::PinsFull,
+            reason::HISTORY_NEEDED => Self::HistoryNeeded,
             reason::HEAD_CONTENDED => Self::HeadContended,
             reason::QUEUE_FULL => Self::QueueFull,
             reason::HEAD_TOO_LARGE => Self::HeadTooLarge,
@@ -293,6 +309,10 @@ impl Failure {
             | Reason::OperationIdReused
             | Reason::HistoryMissing
             | Reason::HistoryExists
+            | Reason::PinExists
+            | Reason::PinMissing
+            | Reason::PinsFull
+            | Reason::HistoryNeeded
             | Reason::VersionRetired
             | Reason::VersionAhead
             | Reason::Fenced
@@ -313,6 +333,10 @@ impl Failure {
             | Reason::OperationIdReused
             | Reason::HistoryMissing
             | Reason::HistoryExists
+            | Reason::PinExists
+            | Reason::PinMissing
+            | Reason::PinsFull
+            | Reason::HistoryNeeded
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge

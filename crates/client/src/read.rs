@@ -137,6 +137,10 @@ impl From<Failure> for ReadError {
             Reason::FieldInvalid => Self::Invalid(failure),
             Reason::OperationIdReused
             | Reason::HistoryExists
+            | Reason::PinExists
+            | Reason::PinMissing
+            | Reason::PinsFull
+            | Reason::HistoryNeeded
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge

@@ -86,6 +86,10 @@ impl SubmitError {
             Reason::OperationIdReused => Self::IdReused(failure),
             Reason::Fenced => Self::Fenced(failure),
             Reason::HistoryExists
+            | Reason::PinExists
+            | Reason::PinMissing
+            | Reason::PinsFull
+            | Reason::HistoryNeeded
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge

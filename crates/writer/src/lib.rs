@@ -39,6 +39,7 @@ mod write_service;
 use std::sync::Arc;
 
 use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::version::Revision;
 use headwater_proto::v1::history_service_server::HistoryServiceServer;
 use headwater_proto::v1::retention_service_server::RetentionServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
@@ -173,6 +174,18 @@ impl Writer {
         look: impl FnMut(&SweptObject) + Send,
     ) -> Result<SweepReport, SweepError> {
         self.histories.sweep(history, options, look).await
+    }
+
+    /// The revision of a history's head, read from the store: what is staged
+    /// below it may be swept once uploads that began before are over.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError`].
+    pub async fn revision(&self, history: &HistoryName) -> Result<Revision, SweepError> {
+        let found = self.histories.head_of(history).await?;
+        let (head, _) = found.filter(|(it, _)| !it.is_retired()).ok_or(SweepError::Missing)?;
+        Ok(head.revision)
     }
 
     /// Has a snapshot made of the present version, and what it takes the place

@@ -33,6 +33,7 @@ impl Places {
             Item::Ask(pending) => pending.arrived,
             Item::Control(control) => control.arrived,
         }));
+        times.extend(publisher.prepared.iter().map(|(at, _)| *at));
         let mut batches: BTreeSet<_> = publisher.pipeline.iter().map(|it| it.id).collect();
         batches.extend(attempts().flat_map(|it| &it.batches));
         batches.extend(publisher.closed);
@@ -80,7 +81,8 @@ impl Publisher {
             }
         }
         self.staged.hash(hasher);
-        maintenance_shape(&self.prepared, hasher);
+        self.prepared.iter().for_each(|(at, _)| places.time(*at).hash(hasher));
+        maintenance_shape(self.prepared.iter().map(|(_, it)| it), hasher);
     }
 
     /// Where a batch is, for a driver's work about it; `None` when it was rolled
@@ -135,10 +137,13 @@ fn attempt_shape(attempt: &Attempt, places: &Places, hasher: &mut impl Hasher) {
     (attempt.nonce, &attempt.successor).hash(hasher);
     (places.time(attempt.began), attempt.control.map(|it| places.time(it))).hash(hasher);
     attempt.batches.iter().for_each(|it| places.batch(*it).hash(hasher));
-    maintenance_shape(&attempt.maintenance, hasher);
+    maintenance_shape(attempt.maintenance.iter(), hasher);
 }
 
-fn maintenance_shape(maintenance: &[Maintenance], hasher: &mut impl Hasher) {
+fn maintenance_shape<'a>(
+    maintenance: impl ExactSizeIterator<Item = &'a Maintenance>,
+    hasher: &mut impl Hasher,
+) {
     maintenance.len().hash(hasher);
     for it in maintenance {
         match it {
@@ -163,7 +168,7 @@ fn maintenance_shape(maintenance: &[Maintenance], hasher: &mut impl Hasher) {
 /// What it names and accounts for follows from the two archives.
 fn archive_shape(update: &ArchiveUpdate, hasher: &mut impl Hasher) {
     (&update.based_on, &update.becomes, update.needs_base).hash(hasher);
-    (&update.pinned, &update.expired).hash(hasher);
+    (&update.pinned, &update.forks, &update.expired).hash(hasher);
 }
 
 impl crate::receipt::ReceiptIndex {
