@@ -245,7 +245,10 @@ impl From<AddressError> for Failed {
 fn exit_of(failure: &Failure) -> Exit {
     match failure.reason {
         Reason::FieldInvalid | Reason::OperationIdReused => Exit::Usage,
-        Reason::HistoryMissing | Reason::VersionRetired | Reason::VersionAhead => Exit::NotFound,
+        Reason::HistoryMissing
+        | Reason::PinMissing
+        | Reason::VersionRetired
+        | Reason::VersionAhead => Exit::NotFound,
         Reason::HistoryExists
         | Reason::PinExists
         | Reason::PinsFull

@@ -349,6 +349,9 @@ fn update(head: &Head, becomes: Option<ObjectRef>) -> ArchiveUpdate {
         named: Vec::new(),
         accounted: Vec::new(),
         pinned: pins.filter(|it| *it < retained_from).collect(),
+        // A repair leaves archived snapshots out, which a fork may name parts
+        // of: a history with forks is not repaired.
+        forks: BTreeSet::new(),
         expired: Vec::new(),
         needs_base: head.base.is_some(),
     }

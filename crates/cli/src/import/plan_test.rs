@@ -32,6 +32,10 @@ fn history(receipt_coverage_from: u64) -> History {
         exclusive: false,
         writer_epoch: 0,
         receipt_coverage_from,
+        retained_from: 0,
+        retention: headwater_client::Retention::default(),
+        pins: Vec::new(),
+        forked_from: None,
     }
 }
 

@@ -252,7 +252,8 @@ impl TestWriter {
     pub(crate) async fn pin(&mut self, name: &str, version: StateVersion) {
         let name = PinName::parse(name).unwrap();
         let mut next = self.successor();
-        next.pin(Pin { name, version, expires_at_ms: None, child: None });
+        let revision = next.head().revision;
+        next.pin(Pin { name, version, revision, expires_at_ms: None, child: None });
         self.publish(next.finish()).await;
     }
 
