@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_core::archive::ArchiveUpdate;
+use headwater_core::archive::{ArchiveUpdate, Keep};
 use headwater_core::change::{AcceptedOperation, Change, Resolved};
 use headwater_core::follow::Position;
 use headwater_core::format;
@@ -205,6 +205,27 @@ impl Bucket {
     /// As [`Bucket::compact`], with pages of a few chunks.
     pub(crate) async fn compact_paged(&mut self) -> BuiltSnapshot {
         self.compact_to(&self.view.clone(), PAGED).await
+    }
+
+    /// From now on, so many versions before the newest are kept.
+    pub(crate) fn keeps_versions(&mut self, versions: u64) {
+        self.head.retention.versions = versions;
+    }
+
+    /// As [`Bucket::compact`], and moves what it overtakes to the archive.
+    pub(crate) async fn compact_and_archive(&mut self) {
+        let (view, staged) = (self.view.clone(), self.head.revision);
+        let built = build_sized(&self.loader, &view, staged, BuildOptions::default(), SMALL);
+        let built = built.await.unwrap();
+        let keep = Keep { now_ms: 0, clock_error_ms: 0 };
+        let archive = self.loader.archive_tail(&self.head, &built, &keep).await.unwrap();
+        let covered = receipts_of(&self.tail);
+        let receipt_pages = write_receipt_pages(&self.loader, staged, &covered).await.unwrap();
+        let publisher = self.publisher();
+        let mut successor = Successor::of(&self.head, publisher);
+        let (snapshot, based_on) = (built.snapshot, built.based_on);
+        assert!(successor.compact(&Compaction { snapshot, based_on, receipt_pages, archive }));
+        self.publish(successor.finish()).await;
     }
 
     /// Compacts up to the version of `view`.

@@ -43,6 +43,8 @@ mod bucket;
 #[cfg(test)]
 mod build_test;
 #[cfg(test)]
+mod cold_test;
+#[cfg(test)]
 mod damage_test;
 #[cfg(test)]
 mod fetch_test;

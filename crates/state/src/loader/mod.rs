@@ -1,6 +1,7 @@
 //! From a head to a view, and from a view to the next.
 
 mod archive;
+mod fallback;
 mod reached;
 mod receipts;
 mod tail;
@@ -50,6 +51,7 @@ pub struct Loader {
     archive_cache: Arc<ArchiveCache>,
     options: LoadOptions,
     changes_decoded: Arc<AtomicU64>,
+    fallbacks: Arc<AtomicU64>,
 }
 
 /// A head, opened.
@@ -84,7 +86,8 @@ impl Loader {
         let options = LoadOptions { fetches_max: options.fetches_max.max(1) };
         let source = Arc::new(Source { store, history, disk: None });
         let (archive_cache, changes_decoded) = (Arc::default(), Arc::default());
-        Self { source, cache, archive_cache, options, changes_decoded }
+        let fallbacks = Arc::default();
+        Self { source, cache, archive_cache, options, changes_decoded, fallbacks }
     }
 
     /// As this one, with objects of every history kept on a disk as well.
@@ -104,6 +107,12 @@ impl Loader {
         &self.source.store
     }
 
+    /// How often this loader and its clones opened or followed a head over an older
+    /// snapshot, because its own is damaged or missing.
+    pub fn snapshot_fallbacks(&self) -> u64 {
+        self.fallbacks.load(Ordering::Relaxed)
+    }
+
     /// Change entries decoded so far by this loader and its clones, those that
     /// were decoded again included.
     pub fn changes_decoded(&self) -> u64 {
@@ -111,7 +120,9 @@ impl Loader {
     }
 
     /// Opens a head from its snapshot: fetches the index and the tail, not the
-    /// chunks.
+    /// chunks. Where the snapshot's index is damaged or missing and the archive
+    /// still leads to its version, from an older one:
+    /// [`Loader::snapshot_fallbacks`] counts that.
     ///
     /// # Errors
     ///
@@ -119,10 +130,10 @@ impl Loader {
     /// have been compacted and swept meanwhile.
     pub async fn open(&self, head: &Head) -> Result<Opened, StateError> {
         let steps = follow::steps_after(head.snapshot.version, head);
-        let base = self.fetch_base(head);
-        let (base, changes) = futures::try_join!(base, self.fetch_steps(steps))?;
-        let chain = Chain::at(head.snapshot.version, base.chain_hash());
-        let view = extend(&View::of_snapshot(Arc::new(base)), chain, &changes, head)?;
+        let (view, changes) =
+            futures::try_join!(self.view_of_snapshot(head), self.fetch_steps(steps))?;
+        let chain = Chain::at(view.version(), view.chain_hash());
+        let view = extend(&view, chain, &changes, head)?;
         Ok(Opened { view, changes })
     }
 
@@ -204,7 +215,8 @@ impl Loader {
 
     /// Follows `head` from `view`, which is the state at `position`. Moves to
     /// the head's snapshot where that is another one, so that an overlay never
-    /// outgrows the tail, and no view depends on what may be swept.
+    /// outgrows the tail, and no view depends on what may be swept. Where that
+    /// snapshot's index is damaged or missing it stays on its own, and goes on.
     ///
     /// # Errors
     ///
@@ -229,7 +241,7 @@ impl Loader {
             }
             Plan::Extend(steps) => {
                 let (view, changes) =
-                    futures::try_join!(self.rebase(view, head), self.fetch_steps(steps))?;
+                    futures::try_join!(self.rebase_or_stay(view, head), self.fetch_steps(steps))?;
                 let chain = Chain::at(view.version(), view.chain_hash());
                 let view = extend(&view, chain, &changes, head)?;
                 Ok(Advanced { view, changes, reopened: false })
