@@ -50,14 +50,16 @@ pub(crate) async fn next(watch: &mut Watch) -> Result<WatchMessage, WatchEnd> {
     told.expect("an end is told before the stream ends")
 }
 
-/// The next thing that is not progress.
+/// The next thing that is not progress. A watch that has nothing else to tell
+/// for so long will not have: the clock is stopped, and runs on to the next one.
 pub(crate) async fn news(watch: &mut Watch) -> Result<WatchMessage, WatchEnd> {
-    loop {
+    for _ in 0..100 {
         match next(watch).await {
             Ok(WatchMessage { event: WatchEvent::Progress { .. }, .. }) => {}
             told => return told,
         }
     }
+    panic!("nothing but progress")
 }
 
 /// The next versions, each whole, told in one part, and the place to go on from.

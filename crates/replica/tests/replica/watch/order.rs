@@ -126,6 +126,7 @@ async fn a_watcher_reconnected_200_times_to_three_replicas_sees_10_000_versions_
 
     let dice = Entropy::from_seed(8);
     let (mut seen, mut position, mut n_connections) = (Vec::new(), 0, 0);
+    let mut n_told = 0;
     while n_connections <= 200 || position < VERSIONS {
         n_connections += 1;
         let bytes = dice.bytes16();
@@ -139,6 +140,8 @@ async fn a_watcher_reconnected_200_times_to_three_replicas_sees_10_000_versions_
                 break;
             }
             let told = timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
+            n_told += 1;
+            assert!(n_told < 2 * VERSIONS, "nothing but progress after version {position}");
             if let WatchEvent::Change(change) = told.event {
                 seen.push(change.version.get());
             }
