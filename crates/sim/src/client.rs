@@ -24,6 +24,10 @@ use crate::world::World;
 /// weather may have done.
 const ATTEMPTS_MAX: u64 = 10_000;
 
+/// How long a client waits once everything works: as long as a writer takes at
+/// most.
+const CALM_PATIENCE: Duration = Duration::from_secs(40);
+
 /// What clients did, all of a run together.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
@@ -156,6 +160,11 @@ impl Client {
     }
 
     fn patience(&self) -> Duration {
+        // Callers who never wait as long as an answer takes keep a writer busy
+        // with what they left behind. In the end they wait.
+        if self.world.climate.is_calm() {
+            return CALM_PATIENCE;
+        }
         let (least, most) = self.world.plan.mix.patience_ms;
         self.dice.ms(least, most)
     }

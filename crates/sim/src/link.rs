@@ -276,8 +276,13 @@ async fn travel<A: Answer>(
     let mut answer = apply(&link.bucket);
     note(&link, call, &key, &answer);
     if let Fate::Repeats { after } = fate {
-        // Answered as the first or as the second one, whichever is back first.
-        if link.dice.percent(50) {
+        // Answered as the first or as the second one. A head write only as the
+        // first: adapters send it once, and a copy that the network makes is
+        // answered to nobody. Something in between that repeats it and passes
+        // the second answer on is ordered by a story.
+        let is_ordered = !link.script.replacements.is_empty();
+        let is_head = matches!(call, Call::ReplaceHead | Call::CreateHead) && !is_ordered;
+        if is_head || link.dice.percent(50) {
             sleep(back).await;
             let _gone = reply.send(answer);
             sleep(after).await;

@@ -142,15 +142,16 @@ fn swarm(seed: u64) -> Plan {
     let dice = Dice::new(seed, "plan");
     let n_writers = dice.pick(&[1, 1, 2, 2, 3, 3, 4, 6, 8]);
     let n_replicas = dice.pick(&[1, 1, 2, 3]);
+    let is_limited = dice.percent(10);
     let shared = writer_config(&dice);
     let writers = (0..n_writers)
         // Processes of one service have one configuration, mostly.
         .map(|_| if dice.percent(80) { shared.clone() } else { writer_config(&dice) })
+        .map(|it| able(it, is_limited))
         .collect();
     let replicas = (0..n_replicas).map(|_| replica_config(&dice)).collect();
     let clients = dice.between(8, 96);
-    let replacement_interval =
-        if dice.percent(10) { Duration::from_secs(1) } else { Duration::ZERO };
+    let replacement_interval = if is_limited { Duration::from_secs(1) } else { Duration::ZERO };
     let lasts = dice.ms(5_000, 60_000);
     Plan {
         seed,
@@ -169,11 +170,30 @@ fn swarm(seed: u64) -> Plan {
     }
 }
 
+/// Settings under which the clients of a plan can be served at all: a hundred of
+/// them wait in line for batches of one, each for longer than a short limit.
+/// Whoever is first in line is then the one whose time is up.
+fn able(config: WriterConfig, is_limited: bool) -> WriterConfig {
+    let batch_operations_max =
+        if is_limited { config.batch_operations_max.max(64) } else { config.batch_operations_max };
+    let least_ms = match batch_operations_max {
+        0..=7 => 30_000,
+        8..=63 => 8_000,
+        _ if is_limited => 8_000,
+        _ => config.operation_timeout_ms,
+    };
+    WriterConfig {
+        batch_operations_max,
+        operation_timeout_ms: config.operation_timeout_ms.max(least_ms),
+        ..config
+    }
+}
+
 fn writer_config(dice: &Dice) -> WriterConfig {
     let head_soft_bytes = dice.pick(&[4 << 10, 16 << 10, 64 << 10]);
     WriterConfig {
         batch_operations_max: dice.pick(&[1, 2, 8, 64, 512, 4_096]),
-        batch_bytes_max: dice.pick(&[1 << 10, 64 << 10, 4 << 20]),
+        batch_bytes_max: dice.pick(&[16 << 10, 64 << 10, 4 << 20]),
         inline_bytes_max: dice.pick(&[0, 256, 1_024, 4_096]),
         batches_ahead_max: dice.pick(&[1, 2, 4, 8]),
         receipt_versions_max: dice.pick(&[8, 50, 200, 1_000, 65_536]),

@@ -173,7 +173,8 @@ impl Climate {
         self.calls[call as usize].load(Ordering::Relaxed)
     }
 
-    fn is_calm(&self) -> bool {
+    /// Whether nothing goes wrong any more.
+    pub(crate) fn is_calm(&self) -> bool {
         self.is_calm.load(Ordering::Relaxed) != 0
     }
 
