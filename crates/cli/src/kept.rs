@@ -1,6 +1,8 @@
 //! Commands about older versions: `pin`, `unpin`, `pins`, `retain`, `restore`,
 //! `fork`.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use headwater_client::{Client, HistoryId, IssueVersion, Pin, Restored, Retention};
 use serde_json::{Value, json};
@@ -139,10 +141,10 @@ fn pin_json(pin: &Pin) -> Value {
 fn pin_text(pin: &Pin) -> String {
     let mut text = format!("{} {}", pin.version, pin.name);
     if let Some(at) = pin.expires_at_ms {
-        text += &format!(", until {at} ms after 1970");
+        let _ = write!(text, ", until {at} ms after 1970");
     }
     if let Some(child) = &pin.child {
-        text += &format!(", for {child}");
+        let _ = write!(text, ", for {child}");
     }
     text
 }

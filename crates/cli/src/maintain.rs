@@ -22,6 +22,7 @@ use crate::output::Output;
 
 /// `maintain`
 #[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct MaintainArgs {
     /// The history's name.
     pub history: String,

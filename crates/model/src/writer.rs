@@ -40,6 +40,7 @@ pub struct Writer {
 
 /// Something under way.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, each moved once")]
 pub enum Work {
     /// Read the head.
     Read {

@@ -131,10 +131,9 @@ impl Histories {
             expires_at_ms: None,
             child: Some(fork.child.clone()),
         };
-        match self.control(&fork.source, Control::Pin(new), deadline).await? {
-            Answer::Pinned(pin) => Ok(pin.version),
-            _ => Err(SubmitError::InDoubt.into()),
-        }
+        let answer = self.control(&fork.source, Control::Pin(new), deadline).await?;
+        let Answer::Pinned(pin) = answer else { return Err(SubmitError::InDoubt.into()) };
+        Ok(pin.version)
     }
 
     /// The snapshot that the new history begins with. `None` where the source
@@ -200,10 +199,9 @@ impl Histories {
         head.retention = self.config.retention();
         let names_source = !built.owners.is_empty();
         let reference = HistoryRef { history: fork.source.clone(), history_id: source.history_id };
-        head.base = match names_source {
-            true => Some(Base { source: reference, pin: pin_name(id)? }),
-            false => None,
-        };
+        if names_source {
+            head.base = Some(Base { source: reference, pin: pin_name(id)? });
+        }
         Ok(head)
     }
 
@@ -271,9 +269,7 @@ impl Histories {
         deadline: Instant,
     ) -> Result<Answer, LifecycleError> {
         let told = self.send(history, Question::Control(control), deadline)?.await;
-        match told.map_err(|_| AskError::Lost)?.answer {
-            Answer::Failed(error) => Err(error.into()),
-            answer => Ok(answer),
-        }
+        let answer = told.map_err(|_| AskError::Lost)?.answer;
+        if let Answer::Failed(error) = answer { Err(error.into()) } else { Ok(answer) }
     }
 }

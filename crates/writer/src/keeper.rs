@@ -107,7 +107,7 @@ async fn sweep(histories: &Arc<Histories>, history: &HistoryName, below: Revisio
             "swept"
         ),
         Err(error) => {
-            tracing::warn!(%history, %error, "a sweep was not completed; the next one is")
+            tracing::warn!(%history, %error, "a sweep was not completed; the next one is");
         }
     }
 }

@@ -87,11 +87,16 @@ impl Histories {
             history_id: None,
         };
         match self.put_question(history, Ask::LookUp(look_up), deadline).await? {
-            Answer::Accepted { receipt, .. } => return self.again(restore, receipt),
+            Answer::Accepted { receipt, .. } => return again(restore, receipt),
             Answer::Unknown { .. } => return Ok(Restored::Unknown),
             Answer::Failed(error) => return Err(error.into()),
             Answer::NotAccepted { .. } => (),
-            other => return Err(unexpected(&other).into()),
+            Answer::Rejected { .. }
+            | Answer::WriterEpochRaised { .. }
+            | Answer::Retired
+            | Answer::Pinned(_)
+            | Answer::Unpinned
+            | Answer::RetentionSet(_) => return Err(unexpected().into()),
         }
         loop {
             let tried = timeout_at(deadline, self.try_restore(history, restore, deadline)).await;
@@ -103,18 +108,6 @@ impl Histories {
                 None => sleep(self.entropy.jitter(std::time::Duration::from_millis(20))).await,
             }
         }
-    }
-
-    fn again(&self, restore: &Restore, receipt: Receipt) -> Result<Restored, RestoreError> {
-        if receipt.request_hash != RequestHash::of_restore(restore.version) {
-            return Err(SubmitError::IdReused.into());
-        }
-        Ok(Restored::Accepted {
-            version: receipt.accepted_at,
-            receipt: Some(receipt),
-            keys_changed: 0,
-            is_from_receipt: true,
-        })
     }
 
     /// One attempt; `None` where something was accepted meanwhile.
@@ -164,7 +157,12 @@ impl Histories {
             Answer::Rejected { .. } => Ok(None),
             Answer::Unknown { .. } => Ok(Some(Restored::Unknown)),
             Answer::Failed(error) => Err(error.into()),
-            other => Err(unexpected(&other).into()),
+            Answer::NotAccepted { .. }
+            | Answer::WriterEpochRaised { .. }
+            | Answer::Retired
+            | Answer::Pinned(_)
+            | Answer::Unpinned
+            | Answer::RetentionSet(_) => Err(unexpected().into()),
         }
     }
 
@@ -208,11 +206,27 @@ impl Histories {
     }
 }
 
+/// What is told of a restore that was accepted before.
+fn again(restore: &Restore, receipt: Receipt) -> Result<Restored, RestoreError> {
+    if receipt.request_hash != RequestHash::of_restore(restore.version) {
+        return Err(SubmitError::IdReused.into());
+    }
+    Ok(Restored::Accepted {
+        version: receipt.accepted_at,
+        receipt: Some(receipt),
+        keys_changed: 0,
+        is_from_receipt: true,
+    })
+}
+
 /// Nothing, where the head was compacted and swept meanwhile: it is read again.
 fn overtaken_or(head: &Head, error: &StateError) -> Result<(), RestoreError> {
     match error {
         StateError::Missing { .. } => Ok(()),
-        error => {
+        StateError::Store(_)
+        | StateError::Bad { .. }
+        | StateError::TooNew { .. }
+        | StateError::Follow(_) => {
             let trouble: Trouble = state_trouble(&head.history.head_key(), error);
             Err(SubmitError::from(trouble).into())
         }
@@ -220,7 +234,7 @@ fn overtaken_or(head: &Head, error: &StateError) -> Result<(), RestoreError> {
 }
 
 /// An answer to another question: a defect, about which nothing may be claimed.
-fn unexpected(answer: &Answer) -> SubmitError {
-    tracing::error!(?answer, "an answer to another question");
+fn unexpected() -> SubmitError {
+    tracing::error!("an answer to another question");
     SubmitError::InDoubt
 }

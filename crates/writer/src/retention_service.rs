@@ -124,13 +124,10 @@ impl RetentionService for RetentionRpc {
         let expires_at_ms = Some(request.expires_at_ms).filter(|it| *it != 0);
         let new = NewPin { name: pin.clone(), version, expires_at_ms, child: None };
         let about = About::pin(&name, &pin, version);
-        match self.control(about, Control::Pin(new), deadline).await? {
-            Answer::Pinned(pin) => {
-                tracing::info!(history = %name, pin = %pin.name, version = pin.version.get(), "pinned");
-                Ok(Response::new(v1::PinVersionResponse { pin: Some(shown_pin(&pin)) }))
-            }
-            _ => Err(answer::unexpected()),
-        }
+        let answer = self.control(about, Control::Pin(new), deadline).await?;
+        let Answer::Pinned(pin) = answer else { return Err(answer::unexpected()) };
+        tracing::info!(history = %name, pin = %pin.name, version = pin.version.get(), "pinned");
+        Ok(Response::new(v1::PinVersionResponse { pin: Some(shown_pin(&pin)) }))
     }
 
     async fn unpin_version(
@@ -145,13 +142,10 @@ impl RetentionService for RetentionRpc {
         let child = checks.history_id("child_history_id", &request.child_history_id);
         let (name, pin) = checks.finish(name.zip(pin))?;
         let control = Control::Unpin { name: pin.clone(), child };
-        match self.control(About::pin(&name, &pin, None), control, deadline).await? {
-            Answer::Unpinned => {
-                tracing::info!(history = %name, %pin, "unpinned");
-                Ok(Response::new(v1::UnpinVersionResponse {}))
-            }
-            _ => Err(answer::unexpected()),
-        }
+        let answer = self.control(About::pin(&name, &pin, None), control, deadline).await?;
+        let Answer::Unpinned = answer else { return Err(answer::unexpected()) };
+        tracing::info!(history = %name, %pin, "unpinned");
+        Ok(Response::new(v1::UnpinVersionResponse {}))
     }
 
     async fn set_retention(
@@ -165,14 +159,11 @@ impl RetentionService for RetentionRpc {
         let wanted = retention(&mut checks, "retention", request.retention);
         let (name, wanted) = checks.finish(name.zip(wanted))?;
         let control = Control::SetRetention(wanted);
-        match self.control(About::history(&name), control, deadline).await? {
-            Answer::RetentionSet(retention) => {
-                tracing::info!(history = %name, ?retention, "retention was set");
-                let retention = Some(shown_retention(retention));
-                Ok(Response::new(v1::SetRetentionResponse { retention }))
-            }
-            _ => Err(answer::unexpected()),
-        }
+        let answer = self.control(About::history(&name), control, deadline).await?;
+        let Answer::RetentionSet(retention) = answer else { return Err(answer::unexpected()) };
+        tracing::info!(history = %name, ?retention, "retention was set");
+        let retention = Some(shown_retention(retention));
+        Ok(Response::new(v1::SetRetentionResponse { retention }))
     }
 
     async fn restore_version(

@@ -175,7 +175,10 @@ impl SweepFault {
     fn of(key: &str, error: &StateError) -> Self {
         match error {
             StateError::Missing { .. } => Self::Overtaken,
-            error => Self::Trouble(state_trouble(key, error)),
+            StateError::Store(_)
+            | StateError::Bad { .. }
+            | StateError::TooNew { .. }
+            | StateError::Follow(_) => Self::Trouble(state_trouble(key, error)),
         }
     }
 }
@@ -238,7 +241,7 @@ impl Under<'_> {
                 let is_last = page.len() < LIST_PAGE;
                 let mut objects = self.parse(page);
                 // Listing order is staging order: nothing older comes after.
-                let is_past = objects.last().is_some_and(|(it, _)| sweep.below() <= it.staged());
+                let is_beyond = objects.last().is_some_and(|(it, _)| sweep.below() <= it.staged());
                 objects.retain(|(it, _)| it.staged() < sweep.below());
                 if !objects.is_empty() && Sweep::needs_snapshots(kind) && !is_read {
                     self.read_snapshots(&mut sweep).await?;
@@ -250,7 +253,7 @@ impl Under<'_> {
                     key,
                 });
                 self.delete_all(judged.collect(), look).await?;
-                if is_last || is_past || !self.report.is_complete {
+                if is_last || is_beyond || !self.report.is_complete {
                     break;
                 }
                 after = Some(last);

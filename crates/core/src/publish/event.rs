@@ -173,6 +173,7 @@ pub enum Pace {
 
 /// What happened outside.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, each moved once")]
 pub enum Event {
     /// A caller submits an operation, or asks about one.
     Asked {
@@ -299,6 +300,7 @@ pub enum PublishReply {
 
 /// What the driver has to do.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, each moved once")]
 pub enum Effect {
     /// Read the head, conditionally where a tag is known, and fetch what its
     /// changes add. Answer [`Event::HeadRead`]. One at a time, and never while a

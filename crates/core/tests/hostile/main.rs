@@ -13,13 +13,10 @@ mod samples;
 use std::alloc::System;
 
 use cap::Cap;
-use headwater_core::archive::{Archive, ArchivedRun, ArchivedSnapshot};
 use headwater_core::format::chunk::Codec;
 use headwater_core::format::{
     archive, change, chunk, head, receipts, record, request, segment, snapshot, snapshot_page,
 };
-use headwater_core::head::{RunRef, SnapshotRef};
-use headwater_core::version::StateVersion;
 use proptest::prelude::*;
 
 use decoders::{DECODERS, Decoder};
@@ -58,26 +55,8 @@ fn valid() -> Vec<Vec<u8>> {
         block,
         receipts::encode(&samples::receipts()),
         request::encode(&samples::request()),
-        archive::encode(&an_archive()),
+        archive::encode(&samples::archive()),
     ]
-}
-
-fn an_archive() -> Archive {
-    let head = samples::head();
-    let run =
-        RunRef { from: StateVersion::new(3), to: StateVersion::new(9), ..head.segments[0].clone() };
-    let object = head.snapshot.object.clone();
-    let snapshot = SnapshotRef { version: StateVersion::new(2), object };
-    Archive {
-        history_id: head.history_id,
-        runs: vec![ArchivedRun { run, decided_from_ms: 1, decided_to_ms: 2 }],
-        snapshots: vec![ArchivedSnapshot {
-            replaced: vec![snapshot.object.key.clone()],
-            snapshot,
-            needs_base: true,
-        }],
-        released: vec![head.segments[0].object.key.clone()],
-    }
 }
 
 /// One thing that is done to bytes. Places are taken modulo the length.

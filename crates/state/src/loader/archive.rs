@@ -150,8 +150,8 @@ impl Loader {
         let mut runs = Vec::new();
         let mut next = head.tail_from();
         while next <= to {
-            let held: usize = pending.iter().map(|it| it.bytes.len()).sum();
-            let room = RUN_BYTES_MAX.saturating_sub(held);
+            let gathered: usize = pending.iter().map(|it| it.bytes.len()).sum();
+            let room = RUN_BYTES_MAX.saturating_sub(gathered);
             let mut read = self.read_changes(head, next, room).await?;
             read.retain(|it| it.version <= to);
             let Some(last) = read.last() else { break };

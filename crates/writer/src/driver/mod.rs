@@ -120,6 +120,7 @@ pub enum AskError {
 
 /// What a driver is handed.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "maintenance is rare, and its queue short")]
 pub(crate) enum Command {
     /// A question.
     Ask(Asked),
@@ -190,7 +191,7 @@ pub(crate) struct Driver {
     reopened: Option<Revision>,
     /// The revision under which something was found to be gone, until the head
     /// is opened anew.
-    reopening: Option<Option<Revision>>,
+    reopening: Option<Revision>,
     next_ticket: u64,
     /// Asked, and not handed to the publisher yet.
     inbox: Vec<Asked>,
@@ -364,8 +365,8 @@ impl Driver {
                     Followed::Nothing => self.confirmed = None,
                     Followed::To(confirmed) => {
                         if let Some(before) = self.reopening.take() {
-                            let found = Some(confirmed.position.revision);
-                            self.reopened = found.filter(|_| found == before);
+                            let found = confirmed.position.revision;
+                            self.reopened = Some(found).filter(|it| *it == before);
                         }
                         self.parts.seen.note(&self.parts.history, confirmed.position);
                         self.confirmed = Some(confirmed);
@@ -409,7 +410,7 @@ impl Driver {
         if self.reopened.is_some() && self.reopened == revision {
             return Trouble::BadData { key, what: "the object is missing".to_owned() };
         }
-        self.reopening = Some(revision);
+        self.reopening = Some(revision.unwrap_or_default());
         Trouble::Overtaken { key }
     }
 

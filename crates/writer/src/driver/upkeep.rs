@@ -89,6 +89,7 @@ pub(super) struct Built {
 
 /// What came of preparing.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(super) enum Prepared {
     /// A snapshot is built.
     Built(Result<Built, BuildError>),

@@ -219,11 +219,11 @@ async fn a_fork_cut_off_at_any_call_is_completed_by_the_same_call() {
     for n in 0.. {
         let (world, host) = World::with(quick()).await;
         commits(&host, NAME, "a", 50).await;
-        let forker = world.host_with(WriterConfig { operation_timeout_ms: 2_000, ..quick() });
-        forker.faults.add(Rule::new(Fault::LoseReply).on(Call::Put).skip(n));
-        forker.faults.add(Rule::new(Fault::LoseReply).on(Call::ReplaceHead).skip(n));
-        forker.faults.add(Rule::new(Fault::LoseReply).on(Call::CreateHead).skip(n));
-        let cut = fork(&forker, Some(33), "child", 9).await;
+        let broken = world.host_with(WriterConfig { operation_timeout_ms: 2_000, ..quick() });
+        broken.faults.add(Rule::new(Fault::LoseReply).on(Call::Put).skip(n));
+        broken.faults.add(Rule::new(Fault::LoseReply).on(Call::ReplaceHead).skip(n));
+        broken.faults.add(Rule::new(Fault::LoseReply).on(Call::CreateHead).skip(n));
+        let cut = fork(&broken, Some(33), "child", 9).await;
         let forked = fork(&host, Some(33), "child", 9).await.unwrap();
         assert_eq!(forked.history.unwrap().state_version, 33);
         let child = look::state(&world.store, &name("child")).await;

@@ -133,9 +133,9 @@ pub(super) struct Planned {
 }
 
 /// Reads the head and lists, as a sweep does once the boundary is raised.
-pub(super) fn plan_sweep(bucket: &Bucket) -> Planned {
+pub(super) fn plan_sweep(bucket: &Bucket, is_full: bool) -> Planned {
     let head = bucket.head();
-    let sweep = Sweep::of(head, &bucket.archive(head), false);
+    let sweep = Sweep::of(head, &bucket.archive(head), is_full);
     let is_listed = |it: &&ObjectKey| sweep.lists_from(it.kind()) <= it.staged();
     let listed = bucket.objects.keys().filter(is_listed).cloned().collect();
     Planned { sweep, listed }
@@ -163,14 +163,17 @@ pub(super) fn carry_out(bucket: &mut Bucket, planned: &Planned) -> Maintenance {
 
 /// Deletes what the head does not reach and never can again.
 pub(super) fn sweep(bucket: &mut Bucket) {
-    let planned = plan_sweep(bucket);
+    let planned = plan_sweep(bucket, false);
     carry_out(bucket, &planned);
 }
 
 /// Nothing that no head can name is left, once everything is swept.
 pub(super) fn check_clean(bucket: &mut Bucket, nonce: u8) {
     raise_sweep_boundary(bucket, nonce);
-    sweep(bucket);
+    // Everything is looked at: a writer that had not seen an earlier boundary may
+    // have prepared something below it after the sweep of then.
+    let planned = plan_sweep(bucket, true);
+    carry_out(bucket, &planned);
     let head = bucket.head().clone();
     let archive = bucket.archive(&head);
     let reached: BTreeSet<_> =

@@ -229,14 +229,14 @@ impl Soak {
         match self.dice.below(6) {
             0 => {
                 self.sweeps = self.sweeps.wrapping_add(1);
-                if self.sweeps % 2 == 0 {
+                if self.sweeps.is_multiple_of(2) {
                     maintain::raise_sweep_boundary(bucket, self.sweeps);
                 } else {
                     let publisher = &self.rig.writers[writer].publisher;
                     let Some(head) = publisher.observed().map(|it| it.head.clone()) else { return };
                     let sweep_from = head.revision;
                     let raise = Maintenance::RaiseSweep { sweep_from };
-                    return self.rig.on(writer, Event::Prepared(raise));
+                    self.rig.on(writer, Event::Prepared(raise));
                 }
             }
             // Planned now, carried out whenever.
@@ -245,7 +245,7 @@ impl Soak {
                     let swept = maintain::carry_out(bucket, &planned);
                     self.rig.on(writer, Event::Prepared(swept));
                 } else {
-                    self.planned = Some(maintain::plan_sweep(bucket));
+                    self.planned = Some(maintain::plan_sweep(bucket, false));
                 }
             }
             2 => self.keep_or_release(writer),
