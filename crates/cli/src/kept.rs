@@ -22,7 +22,7 @@ pub struct PinArgs {
     pub pin: String,
     /// The version to keep. Default: the newest.
     #[arg(long, value_name = "VERSION")]
-    pub version: Option<u64>,
+    pub at: Option<u64>,
     /// When it may go by itself, in milliseconds since 1970.
     #[arg(long, value_name = "MS")]
     pub expires_at_ms: Option<u64>,
@@ -67,7 +67,8 @@ pub struct RestoreArgs {
     /// The history's name.
     pub history: String,
     /// The version whose state is wanted again.
-    pub version: u64,
+    #[arg(value_name = "VERSION")]
+    pub at: u64,
     /// The operation's name.
     #[command(flatten)]
     pub issue: IssueOptions,
@@ -82,7 +83,7 @@ pub struct ForkArgs {
     pub history: String,
     /// The version to begin with. Default: the newest.
     #[arg(long, value_name = "VERSION")]
-    pub version: Option<u64>,
+    pub at: Option<u64>,
     /// The id that the new history is to have, 32 hex digits drawn at random:
     /// the same command again then finds it. Default: a random one, which is
     /// printed.
@@ -95,7 +96,7 @@ pub(crate) async fn pin(
     args: &PinArgs,
     output: &mut Output,
 ) -> Result<Exit, Failed> {
-    let pinned = client.pin_version(&args.history, &args.pin, args.version, args.expires_at_ms);
+    let pinned = client.pin_version(&args.history, &args.pin, args.at, args.expires_at_ms);
     let pin = pinned.await?;
     output.answer(
         || pin_json(&pin),
@@ -155,7 +156,7 @@ pub(crate) async fn retain(
     output: &mut Output,
 ) -> Result<Exit, Failed> {
     let age_ms = args.age_seconds.saturating_mul(1_000);
-    let wanted = Retention { versions: args.versions, age_ms };
+    let wanted = Retention { versions: args.ats, age_ms };
     let kept = client.set_retention(&args.history, wanted).await?;
     output.answer(
         || json!({ "history": args.history, "versions": kept.versions, "ageMs": kept.age_ms }),
@@ -181,7 +182,7 @@ pub(crate) async fn restore(
         IssueVersion::Newest | IssueVersion::ServiceKept => 0,
     };
     let restored = client
-        .restore_version(&args.history, args.version, &sent.id, issued_from, args.issue.epoch)
+        .restore_version(&args.history, args.at, &sent.id, issued_from, args.issue.epoch)
         .await
         .map_err(|error| {
             Failed::from(error).advise(format!("try again with {}", sent.options()))
@@ -193,13 +194,13 @@ pub(crate) async fn restore(
                     json!({
                         "outcome": "accepted",
                         "stateVersion": state_version,
-                        "restoredVersion": args.version,
+                        "restoredVersion": args.at,
                         "keysChanged": keys_changed,
                         "fromReceipt": from_receipt,
                         "operationId": sent.id.as_str(),
                     })
                 },
-                || format!("version {state_version} has the state of {}", args.version),
+                || format!("version {state_version} has the state of {}", args.at),
             )?;
             Ok(Exit::Done)
         }
@@ -219,7 +220,7 @@ pub(crate) async fn fork(
     output: &mut Output,
 ) -> Result<Exit, Failed> {
     let id = args.history_id.clone().map_or_else(draw_id, Ok)?;
-    let forked = client.fork_history(&args.source, args.version, &args.history, &id).await;
+    let forked = client.fork_history(&args.source, args.at, &args.history, &id).await;
     let history = forked.map_err(|error| Failed::from(error).creating(&id))?;
     output.answer(
         || {
