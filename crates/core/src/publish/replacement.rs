@@ -61,7 +61,9 @@ impl Publisher {
         let is_fold = |it: &&(u64, Maintenance)| matches!(it.1, Maintenance::Fold(_));
         let (folds, others): (Vec<_>, Vec<_>) = self.prepared.iter().partition(is_fold);
         let prepared = others.into_iter().chain(folds).filter(|_| control.is_none());
-        for (_, prepared) in prepared {
+        // What was prepared against a head that is not known here yet waits for
+        // that one; and what was staged below the sweep boundary never enters.
+        for (_, prepared) in prepared.filter(|(_, it)| self.fits(it)) {
             if prepared.put_into(&mut successor) {
                 maintenance.push(prepared.clone());
             }
