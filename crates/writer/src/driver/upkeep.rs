@@ -377,9 +377,20 @@ impl Driver {
         self.end_upkeep(kind, slot);
     }
 
+    /// Whether another archive is all that the built snapshot lacks. A segment
+    /// of another writer that runs across its version stays in every head until
+    /// there is a newer snapshot, and what was staged below the sweep boundary
+    /// is never named again: kept, such a snapshot would be in the way of the
+    /// one that does fit, and a head at its limit would stay there.
     fn still_fits(&self) -> bool {
-        let Some(observed) = self.publisher.observed() else { return false };
-        self.upkeep.built.as_ref().is_some_and(|it| it.built.based_on == observed.head.snapshot)
+        let (Some(observed), Some(it)) = (self.publisher.observed(), &self.upkeep.built) else {
+            return false;
+        };
+        let (head, snapshot) = (&observed.head, &it.built.snapshot);
+        let is_across = |run: &RunRef| run.from <= snapshot.version && snapshot.version < run.to;
+        it.built.based_on == head.snapshot
+            && head.sweep_from <= snapshot.object.key.staged()
+            && !head.segments.iter().any(is_across)
     }
 
     fn end_upkeep(&mut self, kind: Kind, slot: Slot) {
