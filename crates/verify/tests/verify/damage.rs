@@ -320,7 +320,7 @@ async fn an_archive_that_would_let_go_of_what_is_in_use_is_found() {
         assert!(!found.is_empty() && found.iter().all(|it| *it == expected), "{found:?}");
     }
     let mut other = (*archive).clone();
-    other.runs.remove(0);
+    other.runs.clear();
     let bytes = format::archive::encode(&other);
     let object = put_content(&world, ObjectKind::Archive, &head, bytes).await;
     let mut changed = head.clone();

@@ -220,7 +220,7 @@ pub(crate) async fn rich() -> World {
 }
 
 pub(crate) async fn rich_over(store: Arc<dyn Store>) -> World {
-    let config = WriterConfig { retain_versions: 2, ..busy() };
+    let config = WriterConfig { retain_versions: 10, ..busy() };
     let mut world = World::over(store, config).await;
     for n in 0..12_u64 {
         // 4 chunks or so.
