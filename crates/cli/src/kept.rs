@@ -156,7 +156,7 @@ pub(crate) async fn retain(
     output: &mut Output,
 ) -> Result<Exit, Failed> {
     let age_ms = args.age_seconds.saturating_mul(1_000);
-    let wanted = Retention { versions: args.ats, age_ms };
+    let wanted = Retention { versions: args.versions, age_ms };
     let kept = client.set_retention(&args.history, wanted).await?;
     output.answer(
         || json!({ "history": args.history, "versions": kept.versions, "ageMs": kept.age_ms }),
