@@ -103,6 +103,10 @@ fn busy_upkeep() -> WriterConfig {
         fold_changes: 8,
         compact_tail_versions: 40,
         compact_keep_versions: 4,
+        retain_versions: 50,
+        retain_age_ms: 0,
+        sweep_every_ms: 1_000,
+        sweep_grace_ms: 500,
         ..WriterConfig::default()
     }
 }
@@ -145,6 +149,13 @@ impl Stage {
     fn head(&self) -> Arc<Head> {
         let key = self.world.histories[0].head_key();
         self.world.truth().head(&key).unwrap_or_else(|| unreachable!("the history was created"))
+    }
+
+    /// Sweeps have passed, and deleted something.
+    fn expect_sweeps(&self) {
+        let tally = self.world.truth().tally;
+        let (sweeps, deleted) = (tally.sweeps, tally.deleted);
+        self.expect(0 < sweeps && 0 < deleted, &format!("{sweeps} sweeps deleted {deleted}"));
     }
 
     /// Has so many operations accepted, one after the other.

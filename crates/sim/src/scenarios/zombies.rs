@@ -35,6 +35,7 @@ pub(super) fn zombie_after_sweep(seed: u64, keep: Keep) -> Report {
         stage.commit(&mut other, "meanwhile", 1_000).await;
         let compacted = stage.head().snapshot.version.get();
         stage.expect(500 < compacted, &format!("the snapshot is of v{compacted}"));
+        stage.expect_sweeps();
         hold.set(None);
         match first.await {
             Ok(end) => stage.expect_accepted(end),
@@ -80,6 +81,7 @@ pub(super) fn replica_past_retention(seed: u64, keep: Keep) -> Report {
         stage.world.climate.set_cut(party, crate::weather::Party::Bucket, true);
         stage.commit(&mut client, "meanwhile", 400).await;
         stage.expect(200 < stage.head().snapshot.version.get(), "there are newer snapshots");
+        stage.expect_sweeps();
         stage.world.climate.set_cut(party, crate::weather::Party::Bucket, false);
         stage.read_all(replica).await;
     })
