@@ -17,14 +17,14 @@ use std::sync::Arc;
 use clap::Args;
 use headwater_daemon::keys::KeyOptions;
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
-use headwater_daemon::serve::{Listening, Services};
-use headwater_daemon::signals::StopSignal;
-use headwater_daemon::telemetry::{self, with_causes};
+use headwater_daemon::process::Process;
+use headwater_daemon::serve::Services;
+use headwater_daemon::telemetry::with_causes;
 use headwater_daemon::trust::{TrustOptions, Untrusted};
 use headwater_daemon::usage::Usage;
 use headwater_replica::Replica;
+use headwater_store::Clock;
 use headwater_store::probe::Unfit;
-use headwater_store::{Clock, Entropy};
 use headwater_writer::{HeadNotice, WriterConfig};
 use serde_json::json;
 use tokio::sync::broadcast;
@@ -64,24 +64,20 @@ pub struct ServeArgs {
 
 pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit, Failed> {
     let refused = |error: &dyn std::error::Error| Failed::usage(with_causes(error));
-    telemetry::init(args.process.log_format).map_err(|error| refused(&error))?;
-    let stop = StopSignal::install()
-        .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
+    let process = Process::start(args.process.clone()).await.map_err(|error| refused(&error))?;
     let url = args.place.url()?;
-    let entropy = Entropy::from_os();
-    let opened = StoreOptions { url: url.clone(), keys: args.keys.clone() }
-        .open(entropy.clone())
-        .map_err(|error| refused(&error))?;
-    args.trust.check(&opened, &entropy).await.map_err(|error| untrusted(&error))?;
-    let listening = Listening::bind(args.listen).await.map_err(|error| refused(&error))?;
+    let store = StoreOptions { url: url.clone(), keys: args.keys.clone() };
+    let opened = process.open(&store).map_err(|error| refused(&error))?;
+    process.trust(&args.trust, &opened).await.map_err(|error| untrusted(&error))?;
+    let listening = process.listen(args.listen).await.map_err(|error| refused(&error))?;
     let writer = headwater_writer::start(
         Arc::clone(&opened.store),
         args.writer.clone(),
-        entropy.clone(),
+        process.entropy(),
         Clock::system(),
     )
     .map_err(|error| refused(&error))?;
-    let replica = headwater_replica::start(opened.store, args.replica.0.clone(), entropy)
+    let replica = headwater_replica::start(opened.store, args.replica.0.clone(), process.entropy())
         .map_err(|error| refused(&error))?;
     let services = Services::new()
         .with(writer.write_service())
@@ -89,16 +85,16 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .with(writer.retention_service())
         .with(replica.service())
         .with(Usage::service(opened.meter))
-        .with(replica.watch_service(stop.token()));
+        .with(replica.watch_service(process.leaving()));
     announce(listening.local_address(), &url, output)?;
 
-    let serving = listening.serve(services, stop.token(), args.process.drain_max());
     let served = tokio::select! {
-        served = serving => served,
+        served = process.serve(listening, services) => served,
         never = tell(writer.notices(), &replica) => match never {},
     };
     writer.shutdown().await;
     replica.shutdown().await;
+    process.end();
     served.map_err(|error| Failed::new(Exit::Unexpected, with_causes(&error)))?;
     Ok(Exit::Done)
 }

@@ -1,9 +1,9 @@
 //! When a request has to be answered.
 //!
-//! tonic ends a handler at the moment that `grpc-timeout` names, with a bare
-//! `CANCELLED` that says nothing about what was applied. A service therefore
-//! works towards an earlier moment, and has the rest of the time to say
-//! `EXPIRED` or `PUBLICATION_IN_DOUBT` itself.
+//! The server ends a handler at the moment that `grpc-timeout` names, with a
+//! `DEADLINE_EXCEEDED` that knows nothing about what was applied. A service
+//! therefore works towards an earlier moment, and has the rest of the time to
+//! say `EXPIRED` or `PUBLICATION_IN_DOUBT` itself.
 
 use std::time::Duration;
 
@@ -21,17 +21,22 @@ const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
 /// arrived now. `without` is the time allowed where the caller named none; it
 /// is an upper limit as well.
 pub fn of(metadata: &MetadataMap, without: Duration) -> Instant {
-    Instant::now() + named(metadata).map_or(without, |it| working_time(it).min(without))
+    Instant::now() + named_in(metadata).map_or(without, |it| working_time(it).min(without))
 }
 
 /// The moment by which a stream has to have ended that may go on for ever:
 /// `None` where the caller named no time.
 pub fn of_stream(metadata: &MetadataMap) -> Option<Instant> {
     // A time that the clock cannot count to is none.
-    named(metadata).and_then(|it| Instant::now().checked_add(working_time(it)))
+    named_in(metadata).and_then(|it| Instant::now().checked_add(working_time(it)))
 }
 
-fn named(metadata: &MetadataMap) -> Option<Duration> {
+/// The time that the caller of a request allows; `None` where it names none.
+pub(crate) fn named(headers: &http::HeaderMap) -> Option<Duration> {
+    headers.get("grpc-timeout").and_then(|it| parse(it.to_str().ok()?))
+}
+
+fn named_in(metadata: &MetadataMap) -> Option<Duration> {
     metadata.get("grpc-timeout").and_then(|it| parse(it.to_str().ok()?))
 }
 

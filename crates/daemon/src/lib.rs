@@ -1,13 +1,18 @@
 //! What every Headwater process needs around its services.
 //!
-//! In here: [`telemetry`], [`signals`], [`serve`] (listen, health, reflection,
-//! drain), [`status`] (errors as every service says them), [`deadline`] (how
-//! long a request may take), [`options`] that the binaries share, [`keys`] and
-//! [`trust`] among them. Not in here: any service, and any decision of the protocol.
+//! In here: [`process`] (one assembly for every binary), [`serve`] (listening,
+//! connections, draining), [`health`] and [`admin`] (whether it is ready, and
+//! the second port that says so), [`telemetry`], [`signals`], [`status`] (errors
+//! as every service says them), [`deadline`] (how long a request may take),
+//! [`options`] that the binaries share, [`keys`] and [`trust`] among them. Not
+//! in here: any service of ours, and any decision of the protocol.
 
+pub mod admin;
 pub mod deadline;
+pub mod health;
 pub mod keys;
 pub mod options;
+pub mod process;
 pub mod serve;
 pub mod signals;
 pub mod status;

@@ -1,33 +1,28 @@
 //! Command line options that the binaries share.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use headwater_store::{
     Entropy, Layers, LayersConfig, Meter, OpenError, PaceConfig, Plain, Pools, Sealed, Store,
 };
 
+use crate::admin::AdminOptions;
 use crate::keys::{KeyOptions, KeyOptionsError};
+use crate::serve::ServerOptions;
 use crate::telemetry::LogFormat;
 
-/// How a process logs and stops.
+/// What every process has: logs, connections and their end, the admin port.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProcessOptions {
     /// How log lines are written. What is logged: `HEADWATER_LOG`.
     #[arg(long, value_enum, default_value_t, env = "HEADWATER_LOG_FORMAT")]
     pub log_format: LogFormat,
-    /// Longest time for calls in flight to finish after a signal, in seconds.
-    /// Kubernetes kills a container 30 seconds after it asked it to stop; this
-    /// leaves time for the rest.
-    #[arg(long, default_value_t = 20, env = "HEADWATER_DRAIN_SECONDS_MAX")]
-    pub drain_seconds_max: u64,
-}
-
-impl ProcessOptions {
-    /// Longest time for calls in flight to finish.
-    pub fn drain_max(&self) -> Duration {
-        Duration::from_secs(self.drain_seconds_max)
-    }
+    /// Connections, and how they end.
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// The admin port.
+    #[command(flatten)]
+    pub admin: AdminOptions,
 }
 
 /// Which bucket, and how calls to it behave.
@@ -113,7 +108,13 @@ mod tests {
         opened.store.put("a/changes/x", "bytes".into()).await.unwrap();
 
         assert_eq!(opened.meter.read().total(), 1);
-        assert_eq!(arguments.process.drain_max(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn without_flags_the_server_has_its_default_settings() {
+        let arguments = Arguments::parse_from(["headwater", "--store", "memory:"]);
+
+        assert_eq!(arguments.process.server, ServerOptions::default());
     }
 
     #[test]

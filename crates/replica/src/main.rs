@@ -6,12 +6,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
-use headwater_daemon::serve::{Listening, Services};
-use headwater_daemon::signals::StopSignal;
+use headwater_daemon::process::Process;
+use headwater_daemon::serve::Services;
 use headwater_daemon::telemetry;
 use headwater_daemon::usage::Usage;
 use headwater_replica::ReplicaConfig;
-use headwater_store::Entropy;
 
 /// Follows histories on an object store and serves reads whose freshness it has
 /// proved.
@@ -32,39 +31,31 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    if let Err(error) = telemetry::init(arguments.process.log_format) {
-        eprintln!("headwater-replica: {}", telemetry::with_causes(&error));
-        return ExitCode::FAILURE;
-    }
-    match run(arguments).await {
+    match run(Arguments::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = telemetry::with_causes(&*error), "stopped");
+            eprintln!("headwater-replica: {}", telemetry::with_causes(&*error));
             ExitCode::FAILURE
         }
     }
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    let Arguments { listen, store, replica, process } = arguments;
-    let stop = StopSignal::install()?;
-    let entropy = Entropy::from_os();
-    let store = store.open(entropy.clone())?;
-    let listening = Listening::bind(listen).await?;
+    let process = Process::start(arguments.process).await?;
+    let opened = process.open(&arguments.store)?;
+    let listening = process.listen(arguments.listen).await?;
     let address = listening.local_address();
     // For whoever started it: the port may be one that the system chose.
     println!("headwater-replica listens on {address}");
     tracing::info!(%address, "serving reads");
 
-    let replica = headwater_replica::start(store.store, replica, entropy)?;
+    let replica = headwater_replica::start(opened.store, arguments.replica, process.entropy())?;
     let services = Services::new()
         .with(replica.service())
-        .with(replica.watch_service(stop.token()))
-        .with(Usage::service(store.meter));
-    let served = listening.serve(services, stop.token(), process.drain_max()).await;
+        .with(replica.watch_service(process.leaving()))
+        .with(Usage::service(opened.meter));
+    let served = process.serve(listening, services).await;
     replica.shutdown().await;
-    served?;
-    tracing::info!("stopped");
-    Ok(())
+    process.end();
+    Ok(served?)
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
-use headwater_daemon::serve::{Listening, Services};
-use headwater_daemon::signals::StopSignal;
+use headwater_daemon::process::Process;
+use headwater_daemon::serve::Services;
 use headwater_daemon::telemetry;
 use headwater_daemon::trust::TrustOptions;
 use headwater_daemon::usage::Usage;
-use headwater_store::{Clock, Entropy};
+use headwater_store::Clock;
 use headwater_writer::WriterConfig;
 
 /// Accepts operations over gRPC, and publishes them in an object store.
@@ -42,20 +42,20 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    telemetry::init(arguments.process.log_format)?;
-    let stop = StopSignal::install()?;
-    let entropy = Entropy::from_os();
-    let opened = arguments.store.open(entropy.clone())?;
-    arguments.trust.check(&opened, &entropy).await?;
-    let writer = headwater_writer::start(opened.store, arguments.writer, entropy, Clock::system())?;
-    let listening = Listening::bind(arguments.listen).await?;
+    let process = Process::start(arguments.process).await?;
+    let opened = process.open(&arguments.store)?;
+    process.trust(&arguments.trust, &opened).await?;
+    let (entropy, clock) = (process.entropy(), Clock::system());
+    let writer = headwater_writer::start(opened.store, arguments.writer, entropy, clock)?;
+    let listening = process.listen(arguments.listen).await?;
     println!("headwater-writer listens on {}", listening.local_address());
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())
         .with(writer.retention_service())
         .with(Usage::service(opened.meter));
-    listening.serve(services, stop.token(), arguments.process.drain_max()).await?;
+    let served = process.serve(listening, services).await;
     writer.shutdown().await;
-    Ok(())
+    process.end();
+    Ok(served?)
 }

@@ -10,6 +10,7 @@ use headwater_core::change::Resolved;
 use headwater_core::id::HistoryName;
 use headwater_core::operation::KeyRange;
 use headwater_core::version::StateVersion;
+use headwater_daemon::serve::Leaving;
 use headwater_daemon::{deadline, status as say};
 use headwater_proto::v1;
 use headwater_proto::v1::key_filter::Keys;
@@ -74,9 +75,11 @@ impl WatchService for WatchRpc {
         let begin_by = deadline::of(metadata, self.histories.config().request_timeout());
         let deadline = deadline::of_stream(metadata);
         let history = checked.history.clone();
+        // With the process or with its connection, whichever ends first.
+        let drain = Leaving::or(request.extensions(), &self.drain);
         let reader =
             Reader::new(Arc::clone(&self.histories), checked.history).of_id(checked.history_id);
-        let watch = reader.watch_until(options, begin_by, self.drain.clone(), deadline).await;
+        let watch = reader.watch_until(options, begin_by, drain, deadline).await;
         let watch = watch.map_err(|it| failed(&it, &history))?;
         Ok(Response::new(WatchStream { watch, history }))
     }

@@ -1,0 +1,95 @@
+//! The calls of one connection: what they are told of it, how long they may
+//! take, and how many are in flight.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Extensions, Request, Response};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tonic::body::Body;
+use tower::ServiceExt as _;
+
+use super::GrpcService;
+use super::connections::Connection;
+use crate::{deadline, status};
+
+/// Serves the calls of one connection.
+#[derive(Clone)]
+pub(super) struct Calls {
+    pub(super) service: GrpcService,
+    pub(super) connection: Arc<Connection>,
+    /// Every request gets a copy.
+    pub(super) extensions: Extensions,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Calls {
+    type Response = Response<InFlight>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let call = Call::begin(Arc::clone(&self.connection));
+        let mut request = request.map(Body::new);
+        request.extensions_mut().extend(self.extensions.clone());
+        let deadline = deadline::named(request.headers());
+        let answering = self.service.clone().oneshot(request);
+        Box::pin(async move {
+            let response = match deadline {
+                None => answering.await?,
+                // The services answer before it, and say what they know. This
+                // is for those that do not look at their deadline.
+                Some(time) => match tokio::time::timeout(time, answering).await {
+                    Ok(response) => response?,
+                    Err(_) => status::deadline_exceeded().into_http(),
+                },
+            };
+            Ok(response.map(|body| InFlight { body, _call: call }))
+        })
+    }
+}
+
+/// One call, counted for as long as it is there.
+struct Call(Arc<Connection>);
+
+impl Call {
+    fn begin(connection: Arc<Connection>) -> Self {
+        connection.begin_call();
+        Self(connection)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.end_call();
+    }
+}
+
+/// The body of an answer. Its call is in flight until it is sent or dropped.
+pub(super) struct InFlight {
+    body: Body,
+    _call: Call,
+}
+
+impl HttpBody for InFlight {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
