@@ -18,6 +18,7 @@ use headwater_daemon::telemetry::with_causes;
 use headwater_store::Entropy;
 use headwater_store::probe::{
     CheckId, Left, Probe, ProbeConfig, Report, Severity, Verdict, url_with_unquoted_tags,
+    url_without_parts,
 };
 
 use crate::exit::Exit;
@@ -77,6 +78,12 @@ pub(crate) async fn doctor(args: &DoctorArgs, output: &mut Output) -> Result<Exi
             examined = Examined { is_changed: true, ..again };
         }
     }
+    if !large_objects_hold(&examined.report)
+        && let Some(url) = url_without_parts(&examined.url)
+        && examine_without_parts(&url, &mut examined, &stop).await?.is_none()
+    {
+        return Ok(Exit::Interrupted);
+    }
     output.answer(|| shown::json(&examined), || shown::text(&examined))?;
     Ok(match examined.report.severity() {
         Severity::Fit => Exit::Done,
@@ -84,6 +91,44 @@ pub(crate) async fn doctor(args: &DoctorArgs, output: &mut Output) -> Result<Exi
         Severity::Unanswered => Exit::Unavailable,
         Severity::Unfit => Exit::Rejected,
     })
+}
+
+/// Whether nothing is to be done about them: they were found good, or were not
+/// asked.
+fn large_objects_hold(report: &Report) -> bool {
+    let warns = report.with(Verdict::Warns).chain(report.with(Verdict::Open));
+    !warns.into_iter().any(|it| it.id == CheckId::LargeObjects)
+}
+
+/// Asks about large objects again where they go by one request, and takes the
+/// setting over where it helps. `None` where a signal came.
+async fn examine_without_parts(
+    url: &str,
+    examined: &mut Examined,
+    stop: &StopSignal,
+) -> Result<Option<()>, Failed> {
+    let probe = open(url, ProbeConfig::default())?;
+    let token = stop.token();
+    let check = tokio::select! {
+        check = probe.run_large() => Some(check),
+        () = token.cancelled() => None,
+    };
+    let left = probe.clean().await;
+    if 0 < left.n_left {
+        eprintln!("{}", shown::left(probe.prefix(), &left));
+    }
+    let Some(mut check) = check else { return Ok(None) };
+    if check.verdict == Verdict::Holds {
+        "by one request: the store's uploads in parts do not keep it".clone_into(&mut check.detail);
+        examined.report.replace(check);
+        url.clone_into(&mut examined.url);
+        examined.is_changed = true;
+    }
+    Ok(Some(()))
+}
+
+fn open(url: &str, config: ProbeConfig) -> Result<Probe, Failed> {
+    Probe::open(url, Entropy::from_os(), config).map_err(|error| Failed::usage(with_causes(&error)))
 }
 
 /// `None` where a signal came; what was written is deleted by then.
@@ -97,8 +142,7 @@ async fn examine(
         n_rounds: usize::from(args.rounds),
         ..ProbeConfig::default()
     };
-    let probe = Probe::open(url, Entropy::from_os(), config)
-        .map_err(|error| Failed::usage(with_causes(&error)))?;
+    let probe = open(url, config)?;
     let is_watched = stderr().is_terminal();
     let progress = move |what: &'static str| {
         if is_watched {

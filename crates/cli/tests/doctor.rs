@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up has failed")]
 
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::process::{Command, Stdio};
 
 use headwater_s3_double::{
@@ -99,6 +99,58 @@ async fn the_unquoted_form_is_chosen_where_the_store_wants_it() {
     let text = String::from_utf8(doctor(&double, &[]).await.stdout).unwrap();
     assert!(text.contains("Use this URL everywhere"), "{text}");
     assert_eq!(double.keys(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_objects_go_by_one_request_where_the_stores_parts_do_not_hold() {
+    let conduct = named("unquoted-tags").with("parts-ignore-conditions").unwrap();
+    let double = start(conduct).await;
+
+    let ran = doctor(&double, &["--json"]).await;
+
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report = ran.only();
+    let url = report["store"].as_str().unwrap();
+    assert!(url.ends_with("&tag_form=unquoted&multipart=false"), "{report:#}");
+    let large = check(&report, "large-objects");
+    assert_eq!(large["verdict"], "holds");
+    assert!(large["detail"].as_str().unwrap().contains("by one request"), "{large}");
+    assert_eq!(double.keys(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_writer_may_not_do_is_said_by_name_when_it_starts() {
+    for (conduct, names) in [
+        ("no-list", &["s3:ListBucket is missing"][..]),
+        ("no-delete", &["s3:DeleteObject is missing"]),
+        ("reads-ignore-conditions", &["If-None-Match is ignored on reads"]),
+    ] {
+        let double = start(named(conduct)).await;
+        let url = double.url("lake");
+        let said = tokio::task::spawn_blocking(move || {
+            let mut log = tempfile::tempfile().unwrap();
+            let written = log.try_clone().unwrap();
+            let served = Served::start_with(|it| {
+                with_keys(it).args(["--listen", "127.0.0.1:0", "--store", &url]).stderr(written)
+            });
+            assert_eq!(served.stop(), 0);
+            let mut said = String::new();
+            log.seek(SeekFrom::Start(0)).unwrap();
+            log.read_to_string(&mut said).unwrap();
+            said
+        });
+        let said = said.await.unwrap();
+        assert!(names.iter().all(|it| said.contains(it)), "{conduct}: {said}");
+    }
+    // Who may only read is no writer.
+    let double = start(named("no-put").with("no-delete").unwrap()).await;
+    let url = double.url("lake");
+    let mut command = headwater(&["serve", "--listen", "127.0.0.1:0", "--store", &url, "--json"]);
+    with_keys(&mut command);
+    let ran = tokio::task::spawn_blocking(move || run(command, b"")).await.unwrap();
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let message = ran.error()["message"].to_string();
+    assert!(message.contains("s3:PutObject is missing"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headwater_store::probe::{Unfit, check_at_start};
+use headwater_store::probe::{Unfit, Verdict, check_at_start};
 use headwater_store::{Entropy, Meter, Store};
 
 use crate::options::OpenStore;
@@ -23,7 +23,8 @@ pub struct Untrusted(pub Unfit);
 
 impl TrustOptions {
     /// Asks the store in short, below a scratch prefix: about a hundred
-    /// requests, which the store's meter counts. What is not allowed is logged.
+    /// requests, which the store's meter counts. What is not allowed, and what
+    /// costs more than it should, is logged by name.
     ///
     /// A local directory and a store in memory are not asked: their conduct is
     /// that of this build, which its tests hold.
@@ -39,9 +40,13 @@ impl TrustOptions {
         // Below what paces and repeats: races are to reach the store as such.
         let bucket: Arc<dyn Store> = Arc::<Meter>::clone(&opened.meter);
         let report = check_at_start(&bucket, entropy).await.map_err(Untrusted)?;
-        for permission in &report.denied {
-            let action = permission.s3_action();
-            tracing::warn!(action, "a permission is missing; `headwater doctor` says what for");
+        // Missing permissions are among these, by their names.
+        for check in report.with(Verdict::Warns) {
+            tracing::warn!(
+                check = check.id.as_str(),
+                detail = check.detail,
+                "the store is safe, and this is worth knowing"
+            );
         }
         Ok(())
     }

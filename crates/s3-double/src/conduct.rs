@@ -15,6 +15,10 @@ use crate::op::Op;
 pub struct Conduct {
     /// Which conditions of a PUT are honoured, and when.
     pub conditions: Conditions,
+    /// Whether conditions of a GET are looked at.
+    pub conditional_reads: ConditionalReads,
+    /// Whether the last step of an upload in parts looks at its condition.
+    pub completion: Completion,
     /// What a failed condition of a PUT is answered with.
     pub refusal: Refusal,
     /// What tags look like.
@@ -36,6 +40,9 @@ pub struct Conduct {
     pub versioning: Versioning,
     /// The rules that the bucket says it has. None of them acts.
     pub lifecycle: Vec<LifecycleRule>,
+    /// For how long the bucket says that it keeps what was deleted. Of GCS; it
+    /// keeps nothing.
+    pub soft_delete_days: u32,
 }
 
 /// Which conditions of a PUT are honoured.
@@ -65,6 +72,26 @@ impl Conditions {
             Self::Honoured | Self::IfMatchIgnored | Self::Ignored | Self::CreatesRace(_) => None,
         }
     }
+}
+
+/// Whether conditions of a GET are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConditionalReads {
+    /// 304 where the object is the one that the caller has.
+    #[default]
+    Honoured,
+    /// The object, always, as by s3s-fs 0.14.
+    Ignored,
+}
+
+/// Whether the last step of an upload in parts looks at its condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// As a PUT does.
+    #[default]
+    Conditioned,
+    /// It writes whatever is there, as in Ceph 16.
+    Unconditioned,
 }
 
 /// What a failed condition of a PUT is answered with.
@@ -168,11 +195,13 @@ const LISTING_DELAY: Duration = Duration::from_secs(2);
 
 impl Conduct {
     /// What [`Conduct::with`] knows.
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 19] = [
         "if-match-ignored",
         "conditions-ignored",
         "creates-race",
         "race",
+        "reads-ignore-conditions",
+        "parts-ignore-conditions",
         "not-modified",
         "unique-tags",
         "weak-tags",
@@ -199,6 +228,8 @@ impl Conduct {
             "conditions-ignored" => self.conditions = Conditions::Ignored,
             "creates-race" => self.conditions = Conditions::CreatesRace(GAP),
             "race" => self.conditions = Conditions::Race(GAP),
+            "reads-ignore-conditions" => self.conditional_reads = ConditionalReads::Ignored,
+            "parts-ignore-conditions" => self.completion = Completion::Unconditioned,
             "not-modified" => self.refusal = Refusal::NotModified,
             "unique-tags" => self.tags = Tags::Unique,
             "weak-tags" => self.tags = Tags::Weak,

@@ -5,7 +5,7 @@
 //! (`x-goog-if-generation-match`, 0 where there must be none), and the `ETag` is
 //! the MD5 of the bytes. Written after Google's reference of the XML API; no
 //! server of Google's was asked, and none of those for tests that others offer
-//! works with `object_store`. Not in here: tokens that expire, other methods.
+//! works with `object_store`. Settings are told by the JSON API, as there. Not in here: tokens that expire, other methods.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,9 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use s3s::dto::{ETagCondition, ListObjectsV2Input, Range, TimestampFormat};
 use s3s::{Body, S3Error, S3Result, s3_error};
 
+use crate::conduct::{Conduct, LifecycleRule, Versioning};
 use crate::keys::timestamp;
+use crate::op::BUCKETS;
 use crate::stored::{Condition, Object, Objects};
 use crate::{ACCESS_TOKEN, BUCKET, listing};
 
@@ -34,6 +36,9 @@ pub(crate) async fn call(objects: &Objects, request: Request<Bytes>) -> S3Result
         return Err(error);
     }
     let path = request.uri().path().trim_start_matches('/');
+    if let Some(bucket) = path.strip_prefix(BUCKETS) {
+        return settings(objects, bucket);
+    }
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
     if bucket != BUCKET {
         return Err(s3_error!(NoSuchBucket));
@@ -139,6 +144,40 @@ fn list(objects: &Objects, query: &str) -> S3Result<Response<Body>> {
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     *answer.body_mut() = Body::from(text);
     Ok(answer)
+}
+
+/// `Buckets: get` of the JSON API: all that is asked of a bucket itself.
+fn settings(objects: &Objects, bucket: &str) -> S3Result<Response<Body>> {
+    if bucket != BUCKET {
+        return Err(s3_error!(NoSuchBucket));
+    }
+    let Conduct { versioning, lifecycle, soft_delete_days, .. } = objects.conduct();
+    let is_enabled = versioning == Versioning::Enabled;
+    let rules: Vec<_> = lifecycle.iter().flat_map(rules).collect();
+    let seconds = u64::from(soft_delete_days) * 86_400;
+    let text = format!(
+        r#"{{"versioning":{{"enabled":{is_enabled}}},"lifecycle":{{"rule":[{}]}},"softDeletePolicy":{{"retentionDurationSeconds":"{seconds}"}}}}"#,
+        rules.join(",")
+    );
+    let mut answer = status(StatusCode::OK)?;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *answer.body_mut() = Body::from(text);
+    Ok(answer)
+}
+
+/// GCS has a rule for each of the two; names it has none.
+fn rules(rule: &LifecycleRule) -> Vec<String> {
+    // As strings of Rust are shown, which is JSON for what prefixes are made of.
+    let prefix = &rule.prefix;
+    let delete = |condition: String| {
+        format!(
+            r#"{{"action":{{"type":"Delete"}},"condition":{{{condition},"matchesPrefix":[{prefix:?}]}}}}"#
+        )
+    };
+    let current = rule.expire_days.map(|days| delete(format!(r#""age":{days}"#)));
+    let noncurrent =
+        rule.noncurrent_days.map(|days| delete(format!(r#""daysSinceNoncurrentTime":{days}"#)));
+    current.into_iter().chain(noncurrent).collect()
 }
 
 fn describe(object: &Object, headers: &mut HeaderMap) -> S3Result<()> {

@@ -3,12 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, IF_MATCH, RETRY_AFTER};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER,
+};
 use http::{HeaderValue, Request, Response, StatusCode};
 use s3s::dto::TimestampFormat;
 use s3s::{Body, S3Error, s3_error};
 
-use crate::conduct::{Compared, Conduct, Refusal};
+use crate::conduct::{Compared, ConditionalReads, Conduct, Refusal};
 use crate::keys::formatted;
 use crate::op::Op;
 
@@ -31,7 +33,20 @@ pub(crate) fn before(conduct: &Conduct, op: Op, request: &mut Request<Bytes>) ->
         request.headers_mut().remove(AUTHORIZATION);
         request.headers_mut().insert(IF_MATCH, other);
     }
+    if op == Op::Get
+        && conduct.conditional_reads == ConditionalReads::Ignored
+        && request.headers_mut().remove(IF_NONE_MATCH).is_some()
+        && is_signed(request)
+    {
+        // It was signed with the condition.
+        request.headers_mut().remove(AUTHORIZATION);
+    }
     None
+}
+
+/// Whether the headers are signed, and not a token sent along.
+fn is_signed(request: &Request<Bytes>) -> bool {
+    key_id(request).is_some()
 }
 
 /// Who says to have signed (AWS, "Authenticating requests: using the

@@ -16,7 +16,7 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
-use crate::conduct::{self, Versioning};
+use crate::conduct::{self, Completion, Versioning};
 use crate::stored::{Condition, Objects};
 use crate::{BUCKET, listing};
 
@@ -182,9 +182,10 @@ impl S3 for Objects {
         let named: Vec<_> = named.collect();
         let (bytes, e_tag) =
             self.stored().uploads.assemble(&input.upload_id, &input.key, &named)?;
+        let is_conditioned = self.conduct().completion == Completion::Conditioned;
         let condition = Condition {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
+            if_match: input.if_match.filter(|_| is_conditioned),
+            if_none_match: input.if_none_match.filter(|_| is_conditioned),
             e_tag: Some(e_tag),
             ..Condition::default()
         };

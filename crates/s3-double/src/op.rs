@@ -17,7 +17,8 @@ pub enum Op {
     Delete,
     /// `ListObjectsV2`.
     List,
-    /// `GetBucketVersioning`, `GetBucketLifecycleConfiguration`.
+    /// `GetBucketVersioning`, `GetBucketLifecycleConfiguration`; on GCS `Buckets:
+    /// get` of the JSON API.
     Settings,
     /// Everything else.
     Other,
@@ -33,6 +34,9 @@ pub struct Request {
     pub key: String,
 }
 
+/// Where the JSON API of GCS has buckets.
+pub(crate) const BUCKETS: &str = "storage/v1/b/";
+
 impl Request {
     pub(crate) fn of(method: &Method, uri: &Uri) -> Self {
         // Of any bucket: those that do not exist are asked too.
@@ -44,6 +48,7 @@ impl Request {
                 Op::Upload
             }
             ("PUT", false) => Op::Put,
+            ("GET", _) if path.starts_with(BUCKETS) => Op::Settings,
             ("GET", false) => Op::Get,
             ("HEAD", _) => Op::Head,
             ("DELETE", false) => Op::Delete,

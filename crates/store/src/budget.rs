@@ -38,6 +38,8 @@ pub struct RetryBudget {
 #[derive(Debug)]
 struct Account {
     balance: u64,
+    /// Repeats that were taken before they were there; they are paid first.
+    owed: u64,
     /// Up to when the part that comes with time was paid in; `None` before the
     /// first call.
     paid_until: Option<Instant>,
@@ -46,6 +48,9 @@ struct Account {
 }
 
 const ONE: u64 = 100;
+
+/// Where repeats do not come with time, and one has to be made.
+const NO_TURN: Duration = Duration::from_secs(1);
 
 impl Default for RetryBudget {
     fn default() -> Self {
@@ -57,7 +62,7 @@ impl RetryBudget {
     /// A budget with its savings full.
     pub fn new(config: RetryBudgetConfig) -> Self {
         let balance = config.saved_max.saturating_mul(ONE);
-        let account = Account { balance, paid_until: None, promised_until: None };
+        let account = Account { balance, owed: 0, paid_until: None, promised_until: None };
         Self { config, account: Mutex::new(account) }
     }
 
@@ -80,6 +85,19 @@ impl RetryBudget {
         }
     }
 
+    /// Takes a repeat that will be made in any case, and says when its turn is:
+    /// now, where there is one. It is owed until then.
+    pub(crate) fn take_turn(&self, now: Instant) -> Instant {
+        match self.try_withdraw(now) {
+            Ok(()) => now,
+            Err(at) => {
+                let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+                account.owed = (account.owed + 1).min(self.config.saved_max.max(1));
+                at.unwrap_or(now + NO_TURN)
+            }
+        }
+    }
+
     /// Takes a repeat, or says when it is worth asking again.
     fn try_withdraw(&self, now: Instant) -> Result<(), Option<Instant>> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +108,9 @@ impl RetryBudget {
         }
         let due = u64::try_from(due).unwrap_or(u64::MAX);
         account.balance = self.capped(account.balance.saturating_add(due));
+        let repaid = account.owed.min(account.balance / ONE);
+        account.owed -= repaid;
+        account.balance -= repaid * ONE;
         if let Some(rest) = account.balance.checked_sub(ONE) {
             account.balance = rest;
             return Ok(());
@@ -145,6 +166,21 @@ mod tests {
         }
         let taken = (0..100).filter(|_| budget.try_withdraw(now).is_ok()).count();
         assert_eq!(taken, 4, "two for each five calls");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repeats_that_are_made_in_any_case_take_turns_and_are_paid_by_everybody() {
+        let budget = budget();
+        let now = Instant::now();
+        let turns: Vec<_> = (0..20).map(|_| budget.take_turn(now).duration_since(now)).collect();
+        assert!(turns[..10].iter().all(Duration::is_zero), "savings go first: {turns:?}");
+        assert_eq!(turns[10], Duration::from_millis(200), "then five a second");
+        assert_eq!(turns[19], Duration::from_secs(2));
+
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(budget.try_withdraw(Instant::now()).is_err(), "what came in was owed");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(budget.try_withdraw(Instant::now()).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{Either, select};
-use headwater_core::id::Tag;
 use tokio::time::{Instant, sleep};
 
-use crate::{Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
+use crate::forward::forward;
+use crate::{ReadError, Store};
 
 /// When a read is tried a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,49 +171,10 @@ where
 
 #[async_trait]
 impl Store for Hedge {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
-    }
-
-    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
-        self.inner.read_head(key, known).await
-    }
-
-    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
-        self.inner.create_head(key, bytes).await
-    }
-
-    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
-        self.inner.replace_head(key, if_match, bytes).await
-    }
-
-    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
-        self.inner.put(key, bytes).await
-    }
-
-    // Of unknown size, and rare: request records.
-    async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        self.inner.get(key).await
-    }
+    // `get` too: it is rare, and nobody knows how large the object is.
+    forward!(inner: hints, read_head, create_head, replace_head, put, get, list, list_folder, delete);
 
     async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
         self.hedged(size_bytes, || self.inner.get_sized(key, size_bytes)).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        start_after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Listed>, ReadError> {
-        self.inner.list(prefix, start_after, limit).await
-    }
-
-    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
-        self.inner.list_folder(prefix).await
-    }
-
-    async fn delete(&self, key: &str) -> Result<(), ReadError> {
-        self.inner.delete(key).await
     }
 }

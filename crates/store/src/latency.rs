@@ -8,6 +8,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::sleep;
 
+use crate::forward::forward;
 use crate::{Call, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
 
 /// Adds a fixed time to every call, half of it on the way there and half on the
@@ -36,9 +37,7 @@ impl Latency {
 
 #[async_trait]
 impl Store for Latency {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
-    }
+    forward!(inner: hints);
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.around(Call::ReadHead, self.inner.read_head(key, known)).await

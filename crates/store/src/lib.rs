@@ -29,6 +29,7 @@ pub mod contract;
 mod entropy;
 mod error;
 mod faults;
+mod forward;
 mod gcs;
 mod hedge;
 mod key;
@@ -55,6 +56,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 
 pub use self::azure::{Azure, AzureAccessKey, AzureContainer, AzureOptions};
+pub use self::bucket::ask::{AskError, Said};
 pub use self::bucket::options::BucketOptionsError;
 pub use self::bucket::{Bucket, NoBucket};
 pub use self::budget::{RetryBudget, RetryBudgetConfig};
@@ -76,7 +78,7 @@ pub use self::open::{OpenError, open};
 pub use self::pace::{Crowded, Pace, PaceConfig};
 pub use self::pools::Pools;
 pub use self::retry::{Retry, RetryConfig};
-pub use self::s3::{AskError, S3, S3Bucket, S3Credentials, S3Options, Said, Sse, TagForm};
+pub use self::s3::{S3, S3Bucket, S3Credentials, S3Options, Sse, TagForm};
 pub use self::seal::{KeyId, Keyring, KeyringError, Plain, SealError, Sealed};
 pub use self::timeout::{TimedOut, Timeout, TimeoutConfig};
 
@@ -188,6 +190,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// operations together; a replacement that is sent earlier is sent.
     fn replacement_pause(&self, _key: &str) -> Duration {
         Duration::ZERO
+    }
+
+    /// How many requests a put of so many bytes is, for the bill: more than one
+    /// where a large object goes in parts.
+    fn put_requests(&self, _size_bytes: u64) -> u64 {
+        1
+    }
+
+    /// Conditional reads so far that were answered with the whole head although
+    /// it was the one that the caller has: right, and paid for in bytes. 0 for
+    /// stores that look at If-None-Match.
+    fn reads_in_vain(&self) -> u64 {
+        0
     }
 
     /// Lists up to `limit` objects whose keys begin with `prefix`, in order,

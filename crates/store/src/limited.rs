@@ -10,12 +10,11 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::Instant;
 
-use crate::{
-    Folder, HeadRead, HeadWrite, Listed, NoAnswer, NoAnswerKind, PutError, ReadError, Store,
-};
+use crate::forward::forward;
+use crate::{HeadWrite, NoAnswer, NoAnswerKind, Store};
 
 /// Answers 429 to a replacement that comes too soon after the last one of the
-/// same head, and does nothing. It does not say how long to wait.
+/// same head, or its creation, and does nothing. It does not say how long to wait.
 #[derive(Debug)]
 pub struct Limited {
     inner: Arc<dyn Store>,
@@ -44,16 +43,14 @@ impl Limited {
 
 #[async_trait]
 impl Store for Limited {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
-    }
-
-    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
-        self.inner.read_head(key, known).await
-    }
+    forward!(inner: hints, read_head, put, get, get_sized, list, list_folder, delete);
 
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
-        self.inner.create_head(key, bytes).await
+        let answer = self.inner.create_head(key, bytes).await;
+        if matches!(answer, HeadWrite::Replaced { .. }) {
+            self.is_too_soon(key);
+        }
+        answer
     }
 
     async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
@@ -63,30 +60,5 @@ impl Store for Limited {
             return HeadWrite::NoAnswer(NoAnswer { kind, retry_after: None, cause });
         }
         self.inner.replace_head(key, if_match, bytes).await
-    }
-
-    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
-        self.inner.put(key, bytes).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        self.inner.get(key).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        start_after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Listed>, ReadError> {
-        self.inner.list(prefix, start_after, limit).await
-    }
-
-    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
-        self.inner.list_folder(prefix).await
-    }
-
-    async fn delete(&self, key: &str) -> Result<(), ReadError> {
-        self.inner.delete(key).await
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::Instant;
 
+use crate::forward::forward;
 use crate::{Call, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
 
 /// How a call ended.
@@ -120,6 +121,8 @@ pub struct Readings {
     bytes_up: u64,
     bytes_down: u64,
     pages: u64,
+    /// Requests of puts beyond one for each.
+    parts: u64,
 }
 
 /// What stores charge for, by the class of their price lists.
@@ -150,13 +153,14 @@ impl Readings {
     }
 
     /// Requests by class. A call is one request, but for listings, which are one
-    /// for each 1,000 names. A put that found its key taken has read it too.
+    /// for each 1,000 names, and for large objects, which go in parts. A put that
+    /// found its key taken has read it too.
     pub fn requests(&self) -> Requests {
         let writes = [Call::CreateHead, Call::ReplaceHead, Call::Put];
         let writes: u64 = writes.iter().map(|it| self.calls(*it)).sum();
         let failed = |call| self.calls(call) - self.count(call, Outcome::Done);
         Requests {
-            puts: writes + self.pages + failed(Call::List) + failed(Call::ListFolder),
+            puts: writes + self.parts + self.pages + failed(Call::List) + failed(Call::ListFolder),
             gets: self.calls(Call::ReadHead)
                 + self.calls(Call::Get)
                 + self.count(Call::Put, Outcome::Occupied),
@@ -187,6 +191,7 @@ impl Readings {
             bytes_up: self.bytes_up.saturating_add(other.bytes_up),
             bytes_down: self.bytes_down.saturating_add(other.bytes_down),
             pages: self.pages.saturating_add(other.pages),
+            parts: self.parts.saturating_add(other.parts),
         }
     }
 
@@ -203,6 +208,7 @@ impl Readings {
             bytes_up: self.bytes_up.saturating_sub(earlier.bytes_up),
             bytes_down: self.bytes_down.saturating_sub(earlier.bytes_down),
             pages: self.pages.saturating_sub(earlier.pages),
+            parts: self.parts.saturating_sub(earlier.parts),
         }
     }
 }
@@ -216,6 +222,8 @@ pub struct Meter {
     bytes_down: AtomicU64,
     /// Pages of listings that were answered.
     pages: AtomicU64,
+    /// Requests of puts beyond one for each.
+    parts: AtomicU64,
     began: Instant,
 }
 
@@ -228,6 +236,7 @@ impl Meter {
             bytes_up: AtomicU64::default(),
             bytes_down: AtomicU64::default(),
             pages: AtomicU64::default(),
+            parts: AtomicU64::default(),
             began: Instant::now(),
         }
     }
@@ -243,6 +252,7 @@ impl Meter {
         readings.bytes_up = self.bytes_up.load(Ordering::Relaxed);
         readings.bytes_down = self.bytes_down.load(Ordering::Relaxed);
         readings.pages = self.pages.load(Ordering::Relaxed);
+        readings.parts = self.parts.load(Ordering::Relaxed);
         readings
     }
 
@@ -294,9 +304,7 @@ impl Drop for Watched<'_> {
 
 #[async_trait]
 impl Store for Meter {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
-    }
+    forward!(inner: hints);
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         let inner = self.inner.read_head(key, known);
@@ -321,6 +329,8 @@ impl Store for Meter {
 
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
         self.count_up(&bytes);
+        let more = self.inner.put_requests(bytes.len() as u64).saturating_sub(1);
+        self.parts.fetch_add(more, Ordering::Relaxed);
         self.watch(Call::Put, self.inner.put(key, bytes), Outcome::of_put).await
     }
 

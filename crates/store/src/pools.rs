@@ -1,13 +1,11 @@
 //! Connections for heads, and others for everything else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use headwater_core::id::Tag;
 
-use crate::{Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
+use crate::Store;
+use crate::forward::forward;
 
 /// Two ways to one bucket, each with connections of its own: a replacement of a
 /// head never waits behind the megabytes of a snapshot.
@@ -32,48 +30,6 @@ impl Pools {
 
 #[async_trait]
 impl Store for Pools {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.heads.replacement_pause(key)
-    }
-
-    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
-        self.heads.read_head(key, known).await
-    }
-
-    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
-        self.heads.create_head(key, bytes).await
-    }
-
-    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
-        self.heads.replace_head(key, if_match, bytes).await
-    }
-
-    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
-        self.bulk.put(key, bytes).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        self.bulk.get(key).await
-    }
-
-    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
-        self.bulk.get_sized(key, size_bytes).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        start_after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Listed>, ReadError> {
-        self.bulk.list(prefix, start_after, limit).await
-    }
-
-    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
-        self.bulk.list_folder(prefix).await
-    }
-
-    async fn delete(&self, key: &str) -> Result<(), ReadError> {
-        self.bulk.delete(key).await
-    }
+    forward!(heads: replacement_pause, reads_in_vain, read_head, create_head, replace_head);
+    forward!(bulk: put_requests, put, get, get_sized, list, list_folder, delete);
 }

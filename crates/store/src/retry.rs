@@ -1,7 +1,8 @@
 //! Repeats of calls that may be repeated.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::{Instant, sleep};
 
+use crate::forward::forward;
 use crate::{
     Call, Entropy, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, RetryBudget, Store,
 };
@@ -49,14 +51,21 @@ impl Default for RetryConfig {
 
 /// Repeats reads, listings, deletions and writes of immutable objects while the
 /// bucket is unavailable. Never a write of a head: what such a call did is the
-/// protocol's to find out (PROTOCOL 4).
+/// protocol's to find out (PROTOCOL 4). But the next replacement after one that
+/// had no answer is a repeat all the same, so it is taken from the budget, and
+/// [`Store::replacement_pause`] says when its turn is.
 #[derive(Debug)]
 pub struct Retry {
     inner: Arc<dyn Store>,
     config: RetryConfig,
     entropy: Entropy,
     budget: Arc<RetryBudget>,
+    /// Heads whose last replacement had no answer, and when the next one may go.
+    turns: Mutex<BTreeMap<String, Instant>>,
 }
+
+/// Heads that are remembered at a time.
+const HEADS_MAX: usize = 4_096;
 
 /// An error that may be worth another attempt.
 trait Failure: fmt::Display {
@@ -92,7 +101,32 @@ impl Retry {
         entropy: Entropy,
         budget: Arc<RetryBudget>,
     ) -> Self {
-        Self { inner, config, entropy, budget }
+        Self { inner, config, entropy, budget, turns: Mutex::default() }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        // Nothing in here panics halfway through a change.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the head's next replacement a turn, if it will be a repeat.
+    fn note(&self, key: &str, answer: &HeadWrite) {
+        match answer {
+            HeadWrite::NoAnswer(_) => {
+                let at = self.budget.take_turn(Instant::now());
+                let mut turns = self.turns();
+                if HEADS_MAX <= turns.len() {
+                    let now = Instant::now();
+                    turns.retain(|_, it| now < *it);
+                }
+                if turns.len() < HEADS_MAX {
+                    turns.insert(key.to_owned(), at);
+                }
+            }
+            HeadWrite::Replaced { .. } | HeadWrite::Mismatch | HeadWrite::Gone => {
+                self.turns().remove(key);
+            }
+        }
     }
 
     async fn repeat<T, E, F>(
@@ -146,20 +180,26 @@ impl Retry {
 
 #[async_trait]
 impl Store for Retry {
+    forward!(inner: put_requests, reads_in_vain, create_head);
+
     fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
+        let turn = self.turns().get(key).copied();
+        let wait = turn.map(|it| it.saturating_duration_since(Instant::now()));
+        self.inner.replacement_pause(key).max(wait.unwrap_or_default())
+    }
+
+    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
+        let is_repeat = self.turns().contains_key(key);
+        if !is_repeat {
+            self.budget.deposit();
+        }
+        let answer = self.inner.replace_head(key, if_match, bytes).await;
+        self.note(key, &answer);
+        answer
     }
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.repeat(Call::ReadHead, key, || self.inner.read_head(key, known)).await
-    }
-
-    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
-        self.inner.create_head(key, bytes).await
-    }
-
-    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
-        self.inner.replace_head(key, if_match, bytes).await
     }
 
     // Safe to repeat: an attempt that was applied unseen is found by the next

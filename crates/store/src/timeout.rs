@@ -8,6 +8,7 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::timeout;
 
+use crate::forward::forward;
 use crate::{
     Folder, HeadRead, HeadWrite, Listed, NoAnswer, NoAnswerKind, PutError, ReadError, Store,
 };
@@ -85,9 +86,7 @@ async fn bound_write(limit: Duration, call: impl Future<Output = HeadWrite> + Se
 
 #[async_trait]
 impl Store for Timeout {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
-    }
+    forward!(inner: hints);
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         bound(self.config.small, self.inner.read_head(key, known)).await

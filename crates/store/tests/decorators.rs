@@ -13,8 +13,8 @@ use bytes::Bytes;
 use headwater_core::id::Tag;
 use headwater_store::{
     Applied, Call, Entropy, Fault, Faults, Gate, HeadRead, HeadWrite, Latency, Layers,
-    LayersConfig, Memory, Meter, NoAnswerKind, Outcome, PutError, ReadError, Retry, RetryConfig,
-    Rule, Store, TimedOut, Timeout, TimeoutConfig,
+    LayersConfig, Memory, Meter, NoAnswerKind, Outcome, PutError, ReadError, Retry, RetryBudget,
+    RetryBudgetConfig, RetryConfig, Rule, Store, TimedOut, Timeout, TimeoutConfig,
 };
 use tokio::time::Instant;
 
@@ -338,4 +338,41 @@ async fn a_share_of_calls_fails_the_same_way_for_the_same_seed() {
     let failed = run(1).await;
     assert!((20..60).contains(&failed.len()), "{}", failed.len());
     assert_eq!(failed, run(1).await);
+}
+
+/// Replaces the head of each key without an answer, and says how long each has
+/// to rest.
+async fn unanswered(store: &dyn Store, n_heads: usize) -> Vec<Duration> {
+    let tag = Tag::new("\"none\"");
+    let mut pauses = Vec::new();
+    for n in 0..n_heads {
+        let key = format!("h{n}/head.json");
+        no_answer(store.replace_head(&key, &tag, Bytes::new()).await);
+        pauses.push(store.replacement_pause(&key));
+    }
+    pauses
+}
+
+#[tokio::test(start_paused = true)]
+async fn replacements_after_one_without_an_answer_draw_on_the_budget() {
+    let faults = faults();
+    let budget = RetryBudgetConfig { percent: 0, per_second: 5, saved_max: 10 };
+    let budget = Arc::new(RetryBudget::new(budget));
+    let config = RetryConfig::default();
+    let store = Retry::within(faults.store(), config, Entropy::from_seed(1), Arc::clone(&budget));
+    faults.add(Rule::new(Fault::LoseReply).on(Call::ReplaceHead).times(15));
+
+    let pauses = unanswered(&store, 15).await;
+
+    assert!(pauses[..10].iter().all(Duration::is_zero), "{pauses:?}");
+    let later: Vec<_> = pauses[10..].iter().map(Duration::as_millis).collect();
+    assert_eq!(later, [200, 400, 600, 800, 1_000], "heads take turns, as all repeats do");
+    // Its repeat has an answer, and the next one is no repeat.
+    let tag = create(&store).await;
+    faults.on_next(Call::ReplaceHead, Fault::LoseReply);
+    no_answer(store.replace_head(HEAD, &tag, Bytes::from_static(b"2")).await);
+    assert!(!store.replacement_pause(HEAD).is_zero());
+    let answer = store.replace_head(HEAD, &tag, Bytes::from_static(b"3")).await;
+    assert!(matches!(answer, HeadWrite::Mismatch), "{answer:?}");
+    assert!(store.replacement_pause(HEAD).is_zero());
 }

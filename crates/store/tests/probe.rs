@@ -110,6 +110,45 @@ async fn a_late_listing_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn reads_that_ignore_their_condition_are_a_warning_in_both_forms() {
+    let report = examine(&["reads-ignore-conditions"]).await;
+
+    assert_eq!(named(&report, Verdict::Warns), ["conditional-read"], "{report:#?}");
+    assert_eq!(report.severity(), Severity::Warned, "it costs, and harms nothing");
+    let said = detail(&report, CheckId::ConditionalRead);
+    assert!(said.contains("If-None-Match is ignored on reads"), "{said}");
+
+    let double = start(&["reads-ignore-conditions"]).await;
+    let short = check_at_start(&open(&double), &Entropy::from_os()).await.unwrap();
+    assert_eq!(named(&short, Verdict::Warns), ["conditional-read"], "{short:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn parts_that_ignore_their_condition_are_a_warning_and_one_request_is_not() {
+    let double = start(&["parts-ignore-conditions"]).await;
+    let config = ProbeConfig { large_len_bytes: 33 << 20, ..SMALL };
+    let open = |multipart| {
+        let credentials = S3Credentials {
+            access_key_id: ACCESS_KEY_ID.into(),
+            secret_access_key: SECRET_ACCESS_KEY.into(),
+        };
+        let options = S3Options::parse(&double.url("a root")).unwrap();
+        let options =
+            S3Options { credentials: Some(credentials), multipart: Some(multipart), ..options };
+        let store: Arc<dyn Store> = Arc::new(S3Bucket::open(&options).unwrap());
+        Probe::new(Arc::clone(&store), store, Entropy::from_os(), config)
+    };
+    for (multipart, verdict) in [(true, Verdict::Warns), (false, Verdict::Holds)] {
+        let probe = open(multipart);
+
+        let check = probe.run_large().await;
+
+        assert_eq!((check.id, check.verdict), (CheckId::LargeObjects, verdict), "{check:?}");
+        assert_eq!(probe.clean().await.n_left, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn permissions_that_are_missing_are_named() {
     for (name, permission, severity) in [
         ("no-put", Permission::Put, Severity::Unfit),

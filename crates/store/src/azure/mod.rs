@@ -1,6 +1,7 @@
 //! Containers of Azure Blob Storage.
 //!
-//! In here: settings, and what Azure's error codes prove. Not in here: the calls
+//! In here: settings, questions about the account, and what Azure's error codes
+//! prove. Not in here: the calls
 //! ([`Bucket`]).
 //!
 //! # Architecture invariants
@@ -11,6 +12,7 @@
 //!   where the blob exists and to much else, 412 to a failed condition and to a
 //!   lease. The code in `x-ms-error-code` tells.
 
+mod ask;
 mod options;
 
 use std::fmt;

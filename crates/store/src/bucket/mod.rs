@@ -18,6 +18,7 @@
 //!   not to.
 //! - A tag is what the store's condition on a write compares.
 
+pub(crate) mod ask;
 mod dialect;
 mod exchange;
 mod list;
@@ -26,6 +27,7 @@ pub(crate) mod options;
 mod parts;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -52,6 +54,8 @@ pub struct Bucket<D> {
     /// Empty, or ends with `/`.
     root: String,
     mismatched: Mismatched,
+    /// Conditional reads that brought what the caller had.
+    n_in_vain: AtomicU64,
 }
 
 impl<D: Dialect> fmt::Debug for Bucket<D> {
@@ -74,7 +78,26 @@ pub struct NoBucket {
 
 impl<D: Dialect> Bucket<D> {
     pub(crate) fn new(dialect: D, name: &str, root: String) -> Self {
-        Self { dialect, name: name.into(), root, mismatched: Mismatched::default() }
+        Self {
+            dialect,
+            name: name.into(),
+            root,
+            mismatched: Mismatched::default(),
+            n_in_vain: AtomicU64::new(0),
+        }
+    }
+
+    /// Name of the bucket or container.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a store that keeps versions calls that of an object.
+    pub(crate) async fn version_of(&self, key: &str) -> Result<Option<String>, ReadError> {
+        match self.fetch(key, GetOptions::default()).await? {
+            Fetched::Found { version, .. } => Ok(version),
+            Fetched::Unchanged | Fetched::Missing => Err(ReadError::Missing { key: key.into() }),
+        }
     }
 
     fn path(&self, key: &str) -> Result<Path, Cause> {
@@ -235,6 +258,17 @@ enum Fetched {
 
 #[async_trait]
 impl<D: Dialect> Store for Bucket<D> {
+    fn put_requests(&self, size_bytes: u64) -> u64 {
+        match self.dialect.parts() {
+            Some(_) => parts::requests(size_bytes),
+            None => 1,
+        }
+    }
+
+    fn reads_in_vain(&self) -> u64 {
+        self.n_in_vain.load(Ordering::Relaxed)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         let asked = known.filter(|tag| !self.mismatched.take(key, tag));
         let if_none_match = asked.and_then(Tag::e_tag).map(str::to_owned);
@@ -249,7 +283,10 @@ impl<D: Dialect> Store for Bucket<D> {
             }),
             Fetched::Found { bytes, e_tag, version } => match self.dialect.tag(e_tag, version) {
                 // A store that ignores If-None-Match costs bytes, and is right.
-                Ok(tag) if asked == Some(&tag) => Ok(HeadRead::Unchanged),
+                Ok(tag) if asked == Some(&tag) => {
+                    self.n_in_vain.fetch_add(1, Ordering::Relaxed);
+                    Ok(HeadRead::Unchanged)
+                }
                 Ok(tag) => Ok(HeadRead::Found { bytes, tag }),
                 Err(cause) => Err(ReadError::Denied { key: key.into(), cause }),
             },

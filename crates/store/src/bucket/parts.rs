@@ -25,6 +25,14 @@ const PART_LEN_BYTES: usize = 16 << 20;
 /// Parts of one object that are on their way at once.
 const PARTS_AT_ONCE: usize = 4;
 
+/// Requests of a put: the start of an upload, its parts, and its end.
+pub(super) fn requests(size_bytes: u64) -> u64 {
+    if size_bytes <= SINGLE_LEN_BYTES_MAX as u64 {
+        return 1;
+    }
+    size_bytes.div_ceil(PART_LEN_BYTES as u64) + 2
+}
+
 impl<D: Dialect> Bucket<D> {
     pub(super) async fn put_in_parts(
         &self,

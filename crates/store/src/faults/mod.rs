@@ -292,6 +292,14 @@ impl Store for Faults {
         self.0.store.replacement_pause(key)
     }
 
+    fn put_requests(&self, size_bytes: u64) -> u64 {
+        self.0.store.put_requests(size_bytes)
+    }
+
+    fn reads_in_vain(&self) -> u64 {
+        self.0.store.reads_in_vain()
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.pass(Call::ReadHead, key, None, || self.0.store.read_head(key, known)).await
     }

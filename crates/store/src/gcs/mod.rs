@@ -1,6 +1,7 @@
 //! Buckets of Google Cloud Storage, by its XML API.
 //!
-//! In here: settings, and tags that carry the generation. Not in here: the calls
+//! In here: settings, questions about the bucket itself, and tags that carry the
+//! generation. Not in here: the calls
 //! ([`Bucket`]).
 //!
 //! # Architecture invariants
@@ -13,6 +14,7 @@
 //!   equal bytes. "Unchanged" is then true of the bytes, and a writer that holds
 //!   a generation from before reads again after its first mismatch.
 
+mod ask;
 mod options;
 
 use std::fmt;
@@ -39,6 +41,7 @@ pub type GcsBucket = Bucket<Gcs>;
 /// The words of Google Cloud Storage.
 pub struct Gcs {
     client: GoogleCloudStorage,
+    asking: ask::Asking,
 }
 
 impl fmt::Debug for Gcs {
@@ -55,8 +58,10 @@ impl GcsBucket {
     /// [`BucketOptionsError`] when the options do not fit together.
     pub fn open(options: &GcsOptions) -> Result<Self, BucketOptionsError> {
         let root = options.root()?;
-        let client = options.build(NotingConnector::default())?;
-        Ok(Self::new(Gcs { client }, &options.bucket, root))
+        let connector = NotingConnector::default();
+        let built = options.build(connector.clone())?;
+        let asking = ask::Asking { base_url: built.base_url, client: connector.client() };
+        Ok(Self::new(Gcs { client: built.client, asking }, &options.bucket, root))
     }
 }
 

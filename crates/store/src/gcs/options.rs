@@ -39,6 +39,13 @@ impl fmt::Debug for GcsOptions {
     }
 }
 
+/// A client, and where it sends to.
+pub(super) struct Built {
+    pub(super) client: GoogleCloudStorage,
+    /// Ends without `/`.
+    pub(super) base_url: String,
+}
+
 const KNOWN: &str = "endpoint and allow_http";
 
 impl GcsOptions {
@@ -66,10 +73,7 @@ impl GcsOptions {
         root(&self.prefix)
     }
 
-    pub(super) fn build(
-        &self,
-        http: impl HttpConnector,
-    ) -> Result<GoogleCloudStorage, BucketOptionsError> {
+    pub(super) fn build(&self, http: impl HttpConnector) -> Result<Built, BucketOptionsError> {
         // No repeats below this line, as for S3: what is repeated after a lost
         // answer meets its own success, and reports it as a mismatch.
         let no_retries = RetryConfig { max_retries: 0, ..RetryConfig::default() };
@@ -90,7 +94,14 @@ impl GcsOptions {
             let credential = GcpCredential { bearer: token.clone() };
             builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
         }
-        builder.build().map_err(BucketOptionsError::Client)
+        // A service account's file may name another place, for emulators alone
+        // (`gcs_base_url`); questions do not go there.
+        let base_url = builder
+            .get_config_value(&GoogleConfigKey::BaseUrl)
+            .filter(|it| !it.is_empty())
+            .unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        let client = builder.build().map_err(BucketOptionsError::Client)?;
+        Ok(Built { client, base_url })
     }
 }
 

@@ -27,9 +27,8 @@ use tokio::time::{Instant, sleep_until};
 
 use self::head::{HeadPace, Verdict};
 use self::prefix::PrefixPace;
-use crate::{
-    Call, Folder, HeadRead, HeadWrite, Listed, NoAnswer, NoAnswerKind, PutError, ReadError, Store,
-};
+use crate::forward::forward;
+use crate::{Call, Folder, HeadWrite, Listed, NoAnswer, NoAnswerKind, PutError, ReadError, Store};
 
 /// Heads, and prefixes, that are remembered at a time.
 const REMEMBERED_MAX: usize = 4_096;
@@ -207,14 +206,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[async_trait]
 impl Store for Pace {
+    forward!(inner: put_requests, reads_in_vain, read_head);
+
     fn replacement_pause(&self, key: &str) -> Duration {
         let now = Instant::now();
         let known = self.inner.replacement_pause(key);
         locked(&self.heads).get(key).map_or(known, |it| it.pause(now).max(known))
-    }
-
-    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
-        self.inner.read_head(key, known).await
     }
 
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {

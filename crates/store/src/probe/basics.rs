@@ -149,9 +149,19 @@ async fn conditional_read(store: &dyn Store, key: &str, stale: &Tag, report: &mu
     let Ok(HeadRead::Found { tag, .. }) = store.read_head(key, None).await else {
         return report.add(CheckId::ConditionalRead, Verdict::Open, "the head cannot be read");
     };
+    let n_in_vain = store.reads_in_vain();
     let same = store.read_head(key, Some(&tag)).await;
+    let is_in_vain = n_in_vain < store.reads_in_vain();
     let changed = store.read_head(key, Some(stale)).await;
     let (verdict, detail) = match (same, changed) {
+        // Right, for the adapter compares the tag itself; so nothing is lost but
+        // money and time.
+        (Ok(HeadRead::Unchanged), Ok(HeadRead::Found { .. })) if is_in_vain => (
+            Verdict::Warns,
+            "If-None-Match is ignored on reads: each read of an unchanged head brings all of its \
+             bytes, where 304 would do. That is right, and costs traffic with each freshness check"
+                .to_owned(),
+        ),
         (Ok(HeadRead::Unchanged), Ok(HeadRead::Found { .. })) => (Verdict::Holds, String::new()),
         (Err(error), _) | (_, Err(error)) => (Verdict::Open, told(&error)),
         (same, changed) => {

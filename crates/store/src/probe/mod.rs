@@ -46,7 +46,7 @@ pub use self::report::{
 pub use self::scratch::Left;
 use self::scratch::Tracked;
 pub use self::short::{Unfit, check_at_start};
-use crate::{Clock, Entropy, OpenError, S3Bucket, S3Options, Store, Timeout, TimeoutConfig};
+use crate::{AzureContainer, Clock, Entropy, GcsBucket, OpenError, Store, Timeout, TimeoutConfig};
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +89,8 @@ pub struct Probe {
     prefix: String,
     entropy: Entropy,
     config: ProbeConfig,
-    /// For questions about the bucket itself; `None` where it is not S3.
-    settings: Option<(S3Bucket, String)>,
+    /// For questions about the bucket itself; `None` where it has no settings.
+    settings: Option<settings::Asked>,
 }
 
 impl fmt::Debug for Probe {
@@ -125,15 +125,22 @@ impl Probe {
     /// [`OpenError`] names the part of the URL that is wrong.
     pub fn open(url: &str, entropy: Entropy, config: ProbeConfig) -> Result<Self, OpenError> {
         let mut probe = Self::new(crate::open(url)?, crate::open(url)?, entropy, config);
-        if url.starts_with("s3://") {
-            let options = S3Options::parse(url)?;
-            let root = match options.prefix.as_str() {
-                "" => String::new(),
-                prefix => format!("{prefix}/"),
-            };
-            probe.settings = Some((S3Bucket::open(&options)?, root));
-        }
+        probe.settings = settings::Asked::open(url)?;
         Ok(probe)
+    }
+
+    /// Asks this bucket for its settings too; `prefix` is where the store is.
+    #[must_use]
+    pub fn with_gcs_settings(mut self, bucket: GcsBucket, prefix: &str) -> Self {
+        self.settings = Some(settings::Asked::gcs(bucket, prefix));
+        self
+    }
+
+    /// Asks the account of this container for its settings too.
+    #[must_use]
+    pub fn with_azure_settings(mut self, container: AzureContainer, prefix: &str) -> Self {
+        self.settings = Some(settings::Asked::azure(container, prefix));
+        self
     }
 
     /// Below the root of the store; ends without `/`.
@@ -158,9 +165,10 @@ impl Probe {
         if report.is_broken(CheckId::OwnTag) || report.is_broken(CheckId::Tag) {
             return report;
         }
-        if let Some((bucket, root)) = &self.settings {
+        if let Some(asked) = &self.settings {
             progress("settings");
-            settings::check(bucket, root, &Clock::system(), &mut report).await;
+            let head = self.key("basics/head.json");
+            asked.check(&head, &Clock::system(), &mut report).await;
         }
         progress("rules");
         rules::check(self, &one, &other, &mut report).await;
@@ -183,6 +191,13 @@ impl Probe {
         report
     }
 
+    /// Asks about large objects alone: whether another setting helps. The scratch
+    /// prefix is another one, so what an earlier probe wrote is in nobody's way.
+    pub async fn run_large(&self) -> Check {
+        let (one, other) = (Patient::around(&self.one), Patient::around(&self.other));
+        rules::check_large(self, &one, &other).await
+    }
+
     /// Deletes what was written.
     pub async fn clean(&self) -> Left {
         self.tracked.clean(&self.one, &format!("{}/", self.prefix)).await
@@ -194,12 +209,24 @@ impl Probe {
     }
 }
 
+/// The URL with the setting for stores whose uploads in parts do not look at
+/// their condition, or fail (Ceph's radosgw); `None` where there is no such
+/// setting, or it is made.
+pub fn url_without_parts(url: &str) -> Option<String> {
+    with_option(url, "multipart", "false")
+}
+
 /// The URL with the setting for stores that compare tags without their quotes
 /// (Ceph's radosgw); `None` where there is no such setting, or it is made.
 pub fn url_with_unquoted_tags(url: &str) -> Option<String> {
-    let may = url.starts_with("s3://") && !url.contains("tag_form=");
+    with_option(url, "tag_form", "unquoted")
+}
+
+fn with_option(url: &str, name: &str, value: &str) -> Option<String> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let has = query.split('&').any(|it| it.split('=').next() == Some(name));
     let separator = if url.contains('?') { '&' } else { '?' };
-    may.then(|| format!("{url}{separator}tag_form=unquoted"))
+    (url.starts_with("s3://") && !has).then(|| format!("{url}{separator}{name}={value}"))
 }
 
 /// No history has such a name: `~` is not in one, so a listing of histories

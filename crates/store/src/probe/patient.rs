@@ -11,6 +11,7 @@ use headwater_core::id::Tag;
 use tokio::time::sleep;
 
 use super::basics;
+use crate::forward::forward;
 use crate::{
     Folder, HeadRead, HeadWrite, Listed, NoAnswer, NoAnswerKind, PutError, ReadError, Store,
 };
@@ -135,6 +136,8 @@ impl AsReadError for PutError {
 
 #[async_trait]
 impl Store for Patient {
+    forward!(inner: hints);
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         self.repeat(|| self.inner.read_head(key, known)).await
     }

@@ -281,6 +281,13 @@ impl Report {
         self.checks.iter().filter(move |it| it.verdict == verdict)
     }
 
+    /// Puts another answer in the place of an earlier one.
+    pub fn replace(&mut self, check: Check) {
+        if let Some(earlier) = self.checks.iter_mut().find(|it| it.id == check.id) {
+            *earlier = check;
+        }
+    }
+
     pub(super) fn is_broken(&self, id: CheckId) -> bool {
         self.with(Verdict::Broken).any(|it| it.id == id)
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::patient::Patient;
-use super::report::{CheckId, Permission, Report, Verdict};
+use super::report::{Check, CheckId, Permission, Report, Verdict};
 use super::{Probe, told};
 use crate::Store;
 use crate::contract::{self, Broken, Rule};
@@ -27,12 +27,7 @@ pub(super) async fn check(
     other: &Arc<Patient>,
     report: &mut Report,
 ) {
-    let place = |name: &str| {
-        let stores = [one, other].map(|it| Arc::clone(it) as Arc<dyn Store>);
-        let [one, other] = stores;
-        contract::Place::new(one, other, &probe.key(name), probe.entropy.clone())
-            .with_large(probe.config.large_len_bytes)
-    };
+    let place = |name: &str| place(probe, [one, other], name);
     let mut asking = Asking { patients: [one, other], report };
     let may_delete = !asking.report.is_denied(Permission::Delete);
     let may_list = !asking.report.is_denied(Permission::List);
@@ -47,15 +42,31 @@ pub(super) async fn check(
     let objects = objects.chain(is_current.then_some(Rule::Sizes));
     asking.ask(CheckId::Objects, Verdict::Broken, &place("objects"), objects).await;
     if is_current {
-        // Names of large objects hold the hash of their bytes, so that nobody
-        // writes others under them: a second guard, which may be left out.
-        let large = [Rule::LargeOnce].into_iter();
-        asking.ask(CheckId::LargeObjects, Verdict::Warns, &place("objects"), large).await;
+        asking.ask_large(&place("objects")).await;
         let listings = [Rule::List].into_iter().chain(may_delete.then_some(Rule::ListFolder));
         // Nobody lists to find state: histories are listed for people, and
         // deleted by listing.
         asking.ask(CheckId::Listings, Verdict::Warns, &place("listings"), listings).await;
     }
+}
+
+/// Asks about large objects alone.
+pub(super) async fn check_large(probe: &Probe, one: &Arc<Patient>, other: &Arc<Patient>) -> Check {
+    let mut report = Report::default();
+    let mut asking = Asking { patients: [one, other], report: &mut report };
+    asking.ask_large(&place(probe, [one, other], "objects")).await;
+    let unasked = || Check {
+        id: CheckId::LargeObjects,
+        verdict: Verdict::Open,
+        detail: "it was not asked".to_owned(),
+    };
+    report.checks.pop().unwrap_or_else(unasked)
+}
+
+fn place(probe: &Probe, patients: [&Arc<Patient>; 2], name: &str) -> contract::Place {
+    let [one, other] = patients.map(|it| Arc::clone(it) as Arc<dyn Store>);
+    contract::Place::new(one, other, &probe.key(name), probe.entropy.clone())
+        .with_large(probe.config.large_len_bytes)
 }
 
 struct Asking<'a> {
@@ -67,6 +78,13 @@ impl Asking<'_> {
     /// Calls that had no answer, so far.
     fn n_unanswered(&self) -> usize {
         self.patients.iter().map(|it| it.n_unanswered()).sum()
+    }
+
+    /// Names of large objects hold the hash of their bytes, so that nobody writes
+    /// others under them: the condition is a second guard, which may be missing.
+    async fn ask_large(&mut self, place: &contract::Place) {
+        let large = [Rule::LargeOnce].into_iter();
+        self.ask(CheckId::LargeObjects, Verdict::Warns, place, large).await;
     }
 
     /// The first rule that is broken ends it.

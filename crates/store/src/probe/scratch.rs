@@ -11,7 +11,8 @@ use futures::stream;
 use headwater_core::id::Tag;
 use tokio::time::sleep;
 
-use crate::{Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
+use crate::forward::forward;
+use crate::{HeadWrite, PutError, ReadError, Store};
 
 /// Most objects that are deleted; the probes write a few hundred.
 const OBJECTS_MAX: usize = 5_000;
@@ -101,9 +102,7 @@ async fn delete(store: Arc<dyn Store>, key: String) -> Result<(), ReadError> {
 
 #[async_trait]
 impl Store for Tracking {
-    async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
-        self.inner.read_head(key, known).await
-    }
+    forward!(inner: hints, read_head, get, get_sized, list, list_folder);
 
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
         self.keys.add(key);
@@ -118,23 +117,6 @@ impl Store for Tracking {
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
         self.keys.add(key);
         self.inner.put(key, bytes).await
-    }
-
-    async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        self.inner.get(key).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        start_after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Listed>, ReadError> {
-        self.inner.list(prefix, start_after, limit).await
-    }
-
-    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
-        self.inner.list_folder(prefix).await
     }
 
     async fn delete(&self, key: &str) -> Result<(), ReadError> {

@@ -26,7 +26,6 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, UpdateVersion};
 
-pub use self::ask::{AskError, Said};
 pub use self::options::{S3Credentials, S3Options, TagForm};
 pub use self::sse::Sse;
 use crate::Cause;

@@ -34,6 +34,7 @@ use tokio::task::spawn_blocking;
 
 pub use self::envelope::SealError;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
+use crate::forward::forward;
 use crate::{Folder, HeadRead, HeadWrite, Listed, NoAnswer, PutError, ReadError, Store};
 
 /// Content from this size on is sealed and opened beside the tasks, in bytes.
@@ -111,8 +112,15 @@ async fn beside(
 
 #[async_trait]
 impl Store for Sealed {
+    forward!(inner: reads_in_vain);
+
     fn replacement_pause(&self, key: &str) -> Duration {
         self.inner.replacement_pause(&self.name(key))
+    }
+
+    fn put_requests(&self, size_bytes: u64) -> u64 {
+        let stored_bytes = size_bytes.saturating_add(envelope::OVERHEAD_LEN_BYTES as u64);
+        self.inner.put_requests(stored_bytes)
     }
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
@@ -202,9 +210,7 @@ impl Plain {
 
 #[async_trait]
 impl Store for Plain {
-    fn replacement_pause(&self, key: &str) -> Duration {
-        self.inner.replacement_pause(key)
-    }
+    forward!(inner: hints, create_head, replace_head, put, list, list_folder, delete);
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         match self.inner.read_head(key, known).await? {
@@ -216,18 +222,6 @@ impl Store for Plain {
         }
     }
 
-    async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
-        self.inner.create_head(key, bytes).await
-    }
-
-    async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
-        self.inner.replace_head(key, if_match, bytes).await
-    }
-
-    async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
-        self.inner.put(key, bytes).await
-    }
-
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
         let bytes = self.inner.get(key).await?;
         envelope::pass(bytes).map_err(|it| ReadError::sealed(key, it))
@@ -236,22 +230,5 @@ impl Store for Plain {
     async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
         let bytes = self.inner.get_sized(key, size_bytes).await?;
         envelope::pass(bytes).map_err(|it| ReadError::sealed(key, it))
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        start_after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Listed>, ReadError> {
-        self.inner.list(prefix, start_after, limit).await
-    }
-
-    async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
-        self.inner.list_folder(prefix).await
-    }
-
-    async fn delete(&self, key: &str) -> Result<(), ReadError> {
-        self.inner.delete(key).await
     }
 }

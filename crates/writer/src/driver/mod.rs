@@ -240,6 +240,7 @@ impl Driver {
             let mut is_open = true;
             let mut last_used = Instant::now();
             let mut taken = Vec::new();
+            self.first_turn();
             while is_open || !self.is_done() {
                 let idle_at = last_used + self.idle_time();
                 let deadline = self.waiting.next_deadline();

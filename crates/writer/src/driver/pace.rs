@@ -36,8 +36,23 @@ impl Driver {
     /// After a replacement: when the next one may be sent. What the publisher
     /// is to be told, before it is told of the answer.
     pub(super) fn next_turn(&mut self, reply: &HeadWrite) -> Option<Pace> {
+        self.turn_after(self.rest_after(reply))
+    }
+
+    /// Before the first replacement: an earlier driver of this process may have
+    /// sent one a moment ago, or the history was created then. What other
+    /// processes did is not known, and asking costs one refusal at most.
+    pub(super) fn first_turn(&mut self) {
+        if let Some(pace) = self.turn_after(Duration::ZERO) {
+            let effects = self.publisher.on(Event::Paced(pace));
+            self.carry_out(effects);
+        }
+    }
+
+    /// At least `rest` from now, and as long as the store is known to want.
+    fn turn_after(&mut self, rest: Duration) -> Option<Pace> {
         let known = self.parts.store.replacement_pause(&self.parts.history.head_key());
-        let pause = known.max(self.rest_after(reply)).min(REST_MAX);
+        let pause = known.max(rest).min(REST_MAX);
         let now = Instant::now();
         if pause < REST_MIN {
             // It was said that the replacement may be sent, or it would not

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use headwater_core::decide::Ask;
 use headwater_core::publish::Answer;
+use headwater_proto::v1::history_service_client::HistoryServiceClient;
 use headwater_store::{
     Call, Clock, Entropy, Fault, Faults, Latency, Layers, LayersConfig, Limited, Memory, Meter,
     Outcome, PaceConfig, Rule, Store,
@@ -15,6 +16,7 @@ use headwater_writer::{Question, Writer, WriterConfig};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
+use crate::fixture::rpc::create_request;
 use crate::fixture::{NAME, Op, World, name};
 
 const READ: Duration = Duration::from_millis(10);
@@ -98,6 +100,31 @@ async fn a_store_whose_limit_is_known_is_obeyed_from_the_first_one_on() {
     let known = PaceConfig::of_url("gs://bucket/prefix");
     let per_second = a_thousand_a_second_over_one_a_second(known).await;
     assert!(per_second < 1.0, "{per_second} replacements a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_replacement_rests_after_the_creation_and_after_an_earlier_driver() {
+    let limited = Limited::new(Arc::new(Memory::new()), Duration::from_secs(1));
+    let adapter: Arc<dyn Store> = Arc::new(Latency::new(Arc::new(limited), READ, WRITE));
+    let config =
+        LayersConfig { pace: PaceConfig::of_url("gs://bucket/prefix"), ..LayersConfig::default() };
+    let Layers { store, meter } = Layers::around(adapter, config, Entropy::from_seed(1));
+    // Let go of at once, so that each operation has a driver of its own.
+    let config = WriterConfig { history_idle_ms: 1, ..WriterConfig::default() };
+    let clock = Clock::virtual_from(1_700_000_000_000);
+    let writer = headwater_writer::start(store, config, Entropy::from_seed(2), clock).unwrap();
+    let mut histories = HistoryServiceClient::new(writer.history_service());
+    histories.create_history(create_request(NAME)).await.unwrap();
+
+    for n in 0..5 {
+        let answer = submit(&writer, Op::new(format!("op-{n}")).put("k", "v")).await;
+        assert!(is_accepted(&answer), "{answer:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+
+    let readings = meter.read();
+    assert_eq!(readings.count(Call::ReplaceHead, Outcome::Done), 5);
+    assert_eq!(readings.count(Call::ReplaceHead, Outcome::NoAnswer), 0, "none came too early");
 }
 
 /// Reads and writes of objects beside the operations: one each `every`, until

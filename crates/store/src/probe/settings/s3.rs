@@ -1,17 +1,11 @@
-//! What a bucket in S3 is set to, as far as it says so: versions, lifecycle
-//! rules, and its clock. Other stores are not asked.
-
-use std::time::UNIX_EPOCH;
+//! What a bucket in S3 is set to.
 
 use http::StatusCode;
 use serde::Deserialize;
 
-use super::report::{CheckId, Report, Verdict};
-use super::told;
+use super::{Settings, clock_check, kept_versions, unasked};
+use crate::probe::report::Verdict;
 use crate::{AskError, Clock, S3Bucket, Said};
-
-/// Further apart, signatures are refused (15 minutes on S3) or soon will be.
-const CLOCK_APART_MAX_S: u64 = 60;
 
 /// `VersioningConfiguration` (S3's API reference, `GetBucketVersioning`).
 #[derive(Debug, Default, Deserialize)]
@@ -128,20 +122,14 @@ impl Expiration {
 }
 
 /// Asks the bucket; `root` is what all keys of the store begin with.
-pub(super) async fn check(bucket: &S3Bucket, root: &str, clock: &Clock, report: &mut Report) {
+pub(super) async fn ask(bucket: &S3Bucket, root: &str, clock: &Clock) -> Settings {
     let versioning = bucket.ask("versioning").await;
-    if let Ok(said) = &versioning {
-        add(report, CheckId::Clock, clock_check(said, clock));
-    }
+    let clock = clock_check(versioning.as_ref().ok(), clock);
     let lifecycle = bucket.ask("lifecycle").await.map(no_rules_are_rules);
     let versioning = document(versioning, "<VersioningConfiguration");
     let rules = document::<Lifecycle>(lifecycle, "<LifecycleConfiguration").map(|it| it.rules);
-    add(report, CheckId::Versioning, versioning_check(versioning, rules.as_deref(), root));
-    add(report, CheckId::Lifecycle, lifecycle_check(rules, root));
-}
-
-fn add(report: &mut Report, id: CheckId, (verdict, detail): (Verdict, String)) {
-    report.add(id, verdict, detail);
+    let versioning = versioning_check(versioning, rules.as_deref(), root);
+    Settings { versioning, lifecycle: lifecycle_check(rules, root), clock }
 }
 
 /// A bucket without rules says that it has no configuration.
@@ -158,7 +146,7 @@ fn document<T: for<'de> Deserialize<'de>>(
     said: Result<Said, AskError>,
     start: &str,
 ) -> Result<T, String> {
-    let said = said.map_err(|it| format!("could not be asked: {}", told(&it)))?;
+    let said = said.map_err(|it| unasked(&it))?;
     if said.status != StatusCode::OK || !said.body.contains(start) {
         return Err(format!(
             "could not be asked: the store answered {} with something else",
@@ -181,21 +169,7 @@ fn versioning_check(
         return (Verdict::Holds, "no versions are kept".into());
     }
     let expires = |it: &Rule| it.noncurrent_version_expiration.is_some() && it.covers(root);
-    match rules {
-        Ok(rules) if rules.iter().any(expires) => {
-            (Verdict::Holds, "versions are kept, and a rule deletes noncurrent ones".into())
-        }
-        Ok(_) => {
-            let detail = "versions are kept, and no rule deletes noncurrent ones: every \
-                          replacement of a head leaves one for ever";
-            (Verdict::Warns, detail.into())
-        }
-        Err(_) => {
-            let detail = "versions are kept; whether a rule deletes noncurrent ones could not be \
-                          asked";
-            (Verdict::Warns, detail.into())
-        }
-    }
+    kept_versions(rules.ok().map(|it| it.iter().any(expires)))
 }
 
 fn lifecycle_check(rules: Result<Vec<Rule>, String>, root: &str) -> (Verdict, String) {
@@ -227,22 +201,6 @@ fn lifecycle_check(rules: Result<Vec<Rule>, String>, root: &str) -> (Verdict, St
         }
     }
     (Verdict::Holds, String::new())
-}
-
-fn clock_check(said: &Said, clock: &Clock) -> (Verdict, String) {
-    let date = said.date.as_deref().and_then(|it| httpdate::parse_http_date(it).ok());
-    let Some(date) = date.and_then(|it| it.duration_since(UNIX_EPOCH).ok()) else {
-        return (Verdict::Open, "the store says no time".into());
-    };
-    // The header has whole seconds.
-    let (theirs, ours) = (date.as_secs(), clock.now_ms() / 1000);
-    let apart = theirs.abs_diff(ours);
-    let side = if theirs < ours { "behind" } else { "ahead of" };
-    let detail = format!("the store's clock is {apart} s {side} this one");
-    if apart <= CLOCK_APART_MAX_S {
-        return (Verdict::Holds, detail);
-    }
-    (Verdict::Warns, format!("{detail}: signatures are refused when clocks are too far apart"))
 }
 
 #[cfg(test)]
