@@ -74,14 +74,29 @@ impl S3Double {
     ///
     /// When the port cannot be had.
     pub async fn start_on(port: u16) -> io::Result<Self> {
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
+    }
+
+    /// Starts an empty bucket on an address, which may be one that others reach:
+    /// whoever does may read and write.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be had.
+    pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
         let (objects, keys) = (Objects::default(), Keys::default());
         let mut builder = S3ServiceBuilder::new(objects.clone());
         builder.set_auth(keys.clone());
         builder.set_access(Anybody);
-        Self::start_as(port, Api::S3(builder.build()), objects, keys).await
+        Self::start_as(address, Api::S3(builder.build()), objects, keys).await
     }
 
-    async fn start_as(port: u16, api: Api, objects: Objects, keys: Keys) -> io::Result<Self> {
+    async fn start_as(
+        addr: SocketAddr,
+        api: Api,
+        objects: Objects,
+        keys: Keys,
+    ) -> io::Result<Self> {
         let front = Front {
             api,
             faults: Faults::default(),
@@ -90,7 +105,6 @@ impl S3Double {
             log: Arc::default(),
             tasks: TaskTracker::new(),
         };
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut double = Self { objects, front, addr, accepting: None };
         double.restart().await?;
         Ok(double)
@@ -235,7 +249,10 @@ impl GcsDouble {
     /// When no port of the loopback address can be had.
     pub async fn start() -> io::Result<Self> {
         let (objects, keys) = (Objects::default(), Keys::default());
-        Ok(Self(S3Double::start_as(0, Api::Gcs, objects, keys).await?))
+        Ok(Self(
+            S3Double::start_as(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Api::Gcs, objects, keys)
+                .await?,
+        ))
     }
 
     /// The URL of `prefix` in the bucket, as stores are opened with it. The

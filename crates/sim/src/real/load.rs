@@ -8,7 +8,7 @@ use headwater_client::{
     SubmitError,
 };
 use headwater_core::operation::{self as core, Issue, Mutation, Precondition};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::log::{Ended, Log, ReadBack, Sent};
 use crate::dice::Dice;
@@ -58,6 +58,17 @@ impl Loader {
         }
     }
 
+    /// Reads at even distances, which `every` says; what falls behind is made up
+    /// for.
+    pub(super) async fn read_every(self, every: Duration, until: Instant) {
+        let mix = mix();
+        let mut due = interval(every);
+        due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        while due.tick().await < until {
+            self.read(&mix).await;
+        }
+    }
+
     async fn submit(&self, drawn: &core::Operation) {
         let Some(operation) = to_client(drawn) else { return };
         let begun = self.log.now();
@@ -81,6 +92,7 @@ impl Loader {
                     break;
                 }
                 Err(error) => {
+                    self.log.failed(|| format!("{} got {error}", drawn.id));
                     was_open |= error.determinacy() == Determinacy::MaybeApplied;
                     ended = if was_open { Ended::Open } else { Ended::NotApplied };
                     if is_wrong(&error) {
@@ -101,8 +113,11 @@ impl Loader {
         let consistency = if is_strong { Consistency::Strong } else { Consistency::Session };
         let at_least = self.session.token().map_or(0, |it| it.state_version);
         let sent = self.log.now();
-        // What is out of reach is not answered, which is no fault.
-        let Ok(read) = self.session.get(key.as_bytes().clone(), consistency).await else { return };
+        let read = match self.session.get(key.as_bytes().clone(), consistency).await {
+            Ok(read) => read,
+            // What is out of reach is not answered, which is no fault of itself.
+            Err(error) => return self.log.failed(|| format!("a read got {error}")),
+        };
         let value = read.value.map(|it| (it.value, it.version));
         let (version, answered) = (read.stamp.state_version, self.log.now());
         self.log.read(ReadBack { key, sent, answered, version, at_least, value, is_strong });

@@ -66,7 +66,12 @@ struct State {
     reads: Vec<ReadBack>,
     everything: Option<(u64, Vec<Row>)>,
     violations: Vec<String>,
+    failed: usize,
+    first_failures: Vec<String>,
 }
+
+/// Failed calls of which a run says more than that they failed.
+const FAILURES_TOLD_MAX: usize = 8;
 
 impl Log {
     pub(super) fn begin() -> Self {
@@ -97,10 +102,20 @@ impl Log {
         self.state().violations.push(what);
     }
 
+    /// A call that its client gave up, after all that it tried by itself.
+    pub(super) fn failed(&self, what: impl FnOnce() -> String) {
+        let now = self.now();
+        let mut state = self.state();
+        state.failed += 1;
+        if state.first_failures.len() < FAILURES_TOLD_MAX {
+            state.first_failures.push(format!("after {now:.1?}: {}", what()));
+        }
+    }
+
     /// Replays what the witness has seen, and compares everything with it.
     pub(super) fn check(&self, seen: &Seen) -> Outcome {
         let mut state = self.state();
-        let State { sent, reads, everything, violations } = &mut *state;
+        let State { sent, reads, everything, violations, failed, first_failures } = &mut *state;
         violations.extend(seen.violations.iter().cloned());
         let mut check = Check { model: Model::default(), places: BTreeMap::new(), violations };
         check.replay(sent, seen);
@@ -126,6 +141,8 @@ impl Log {
             reads: reads.len(),
             open: sent.iter().filter(|it| it.ended == Ended::Open).count(),
             versions: seen.changes.len(),
+            failed: *failed,
+            first_failures: first_failures.clone(),
             faults: Vec::new(),
         }
     }

@@ -16,6 +16,7 @@
 mod child;
 mod load;
 mod log;
+mod outside;
 mod proxy;
 mod trouble;
 mod witness;
@@ -36,6 +37,8 @@ use self::load::Loader;
 use self::log::Log;
 use self::witness::Witness;
 use crate::dice::Dice;
+
+pub use self::outside::{Outside, load_outside};
 
 /// Clients at work.
 const CLIENTS: usize = 12;
@@ -69,6 +72,10 @@ pub struct Outcome {
     pub open: usize,
     /// Versions in the history.
     pub versions: usize,
+    /// Calls that their client gave up, whatever came of them later.
+    pub failed: usize,
+    /// The first of those, in words.
+    pub first_failures: Vec<String>,
     /// How often each kind of fault was made.
     pub faults: Vec<(&'static str, u64)>,
 }

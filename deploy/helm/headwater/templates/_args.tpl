@@ -1,0 +1,26 @@
+{{- /* The arguments of a writer or of a replica; settings come last, and go
+before what the chart says. */}}
+{{- define "headwater.args" -}}
+{{- $values := .root.Values }}
+- --listen=0.0.0.0:{{ .port }}
+- --admin-listen=0.0.0.0:{{ $values.ports.admin }}
+- --log-format={{ $values.log.format }}
+- --drain-delay-seconds={{ $values.drain.delaySeconds }}
+- --drain-seconds-max={{ $values.drain.callsSecondsMax }}
+{{- if eq .part "writer" }}
+{{- if $values.store.trust }}
+- --trust-store
+{{- end }}
+{{- else }}
+{{- with $values.replica.cache }}
+{{- if ne .kind "none" }}
+- --replica-cache-dir=/var/cache/headwater
+{{- /* A tenth is left: files are there for a moment before older ones go, and a
+pod over its limit is evicted. */}}
+- --replica-cache-disk-bytes={{ div (mul .sizeGiB 1073741824 9) 10 }}
+{{- end }}
+{{- end }}
+- --writer={{ include "headwater.fullname" .root }}-writer-headless:{{ $values.ports.writer }}
+{{- end }}
+{{- include "headwater.flags" .values.settings }}
+{{- end }}
