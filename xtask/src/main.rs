@@ -1,14 +1,15 @@
-//! `cargo run -p xtask -- codegen`, `cargo run -p xtask -- sbom`
+//! What is made and committed, or printed: see [`USAGE`].
 
 use std::env;
 use std::error::Error;
 use std::io::Write;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use xtask::{codegen, sbom};
 
-const USAGE: &str = "usage: cargo run -p xtask -- codegen    write the wire code again
-       cargo run -p xtask -- sbom       print the bill of materials";
+const USAGE: &str = "usage: cargo run -p xtask -- codegen        write the wire code again
+       cargo run -p xtask -- configuration  write docs/configuration.md again
+       cargo run -p xtask -- sbom           print the bill of materials";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
             let source = source_of(&error);
             format!("{error}: {source}").into()
         }),
+        ["configuration"] => write_configuration(),
         ["sbom"] => print_sbom(),
         _ => {
             eprintln!("{USAGE}");
@@ -30,6 +32,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The settings are defined by crates that depend on nearly everything, which the
+/// generator of code must not: the test that compares the page writes it.
+fn write_configuration() -> Result<(), Box<dyn Error>> {
+    let status = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
+        .args(["test", "-p", "headwater-cli", "--test", "configuration", "the_page"])
+        .env("HEADWATER_WRITE_PAGES", "1")
+        .status()?;
+    if status.success() { Ok(()) } else { Err("the page could not be written".into()) }
 }
 
 fn print_sbom() -> Result<(), Box<dyn Error>> {

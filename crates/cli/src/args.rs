@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use headwater_client::{Client, Consistency, HistoryId, Session, Token};
+use headwater_daemon::config::{self, LoadError};
+use headwater_daemon::telemetry::with_causes;
 
 use crate::at_time::VersionAtArgs;
 use crate::cost::CostArgs;
 use crate::doctor::DoctorArgs;
-use crate::exit::EXIT_CODES;
+use crate::exit::{EXIT_CODES, Exit};
 use crate::export::ExportArgs;
 use crate::failed::Failed;
 use crate::histories::{CreateArgs, DeleteHistoryArgs, ListArgs, RaiseEpochArgs};
@@ -16,7 +18,7 @@ use crate::import::ImportArgs;
 use crate::inspect::{HeadArgs, LogArgs, OpArgs};
 use crate::kept::{ForkArgs, PinArgs, PinsArgs, RestoreArgs, RetainArgs, UnpinArgs};
 use crate::maintain::MaintainArgs;
-use crate::output::Format;
+use crate::output::{Format, report};
 use crate::read::{GetArgs, ScanArgs};
 use crate::serve::ServeArgs;
 use crate::txn::SHAPE;
@@ -191,11 +193,32 @@ pub struct Source {
 }
 
 impl Cli {
-    /// Reads the process's command line. Ends the process for `--help`, and for
-    /// one that cannot be read.
+    /// Reads the process's command line, and the file of settings that it names
+    /// for `serve`. Ends the process for `--help`, and for what cannot be read.
     pub fn from_process() -> Self {
-        let matches = Self::with_exit_codes().get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let arguments: Vec<_> = std::env::args_os().collect();
+        let is_json = arguments.iter().any(|it| it == "--json");
+        let loaded = match config::load(Self::with_exit_codes(), arguments, Some("serve")) {
+            Ok(loaded) => loaded,
+            Err(LoadError::Arguments(error)) => error.exit(),
+            Err(error @ LoadError::File(_)) => {
+                let format = if is_json { Format::Json } else { Format::Text };
+                report(&Failed::usage(with_causes(&error)), format);
+                std::process::exit(i32::from(Exit::Usage.code()));
+            }
+        };
+        let mut cli = Self::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
+        if let Command::Serve(args) = &mut cli.command {
+            args.process.config.origin = loaded.origin;
+            args.shown = loaded.shown;
+        }
+        cli
+    }
+
+    /// The definition of `serve`, whose settings docs/configuration.md has.
+    pub fn serve_definition() -> clap::Command {
+        let found = Self::with_exit_codes().find_subcommand("serve").cloned();
+        found.unwrap_or_else(|| clap::Command::new("serve"))
     }
 
     /// The definition, with the exit codes at the end of every help page.

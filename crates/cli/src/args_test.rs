@@ -109,7 +109,7 @@ fn what_contradicts_itself_is_refused() {
         "headwater get h k --deadline-seconds 0",
     ] {
         let error = parse(line).expect_err(line);
-        assert_eq!(error.exit_code(), i32::from(crate::Exit::Usage.code()), "{line}");
+        assert_eq!(error.exit_code(), i32::from(Exit::Usage.code()), "{line}");
     }
 }
 

@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
+use headwater_daemon::config::Shown;
+use headwater_daemon::daemon::{self, BoxError};
 use headwater_daemon::keys::KeyOptions;
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::process::Process;
@@ -60,10 +62,35 @@ pub struct ServeArgs {
     /// The replica's settings.
     #[command(flatten)]
     pub replica: ReplicaFlags,
+    /// All settings, with where they came from.
+    #[arg(skip)]
+    pub shown: Vec<Shown>,
+}
+
+impl ServeArgs {
+    /// Checks all settings, without touching anything remote.
+    fn check(&self) -> Result<(), BoxError> {
+        self.process.check()?;
+        if let Place::Store(url) = &self.place {
+            StoreOptions { url: url.clone(), keys: self.keys.clone() }.check()?;
+        }
+        self.writer.validate()?;
+        self.replica.0.validate()?;
+        Ok(())
+    }
 }
 
 pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit, Failed> {
     let refused = |error: &dyn std::error::Error| Failed::usage(with_causes(error));
+    if let Some(format) = args.process.config.show_config {
+        daemon::print(&args.shown, format).map_err(|error| refused(&error))?;
+        return Ok(Exit::Done);
+    }
+    args.check().map_err(|error| refused(&*error))?;
+    if args.process.config.check_config {
+        output.answer(|| json!({ "settings": "fit" }), || "the settings are fit".to_owned())?;
+        return Ok(Exit::Done);
+    }
     let process = Process::start(args.process.clone()).await.map_err(|error| refused(&error))?;
     let url = args.place.url()?;
     let store = StoreOptions { url: url.clone(), keys: args.keys.clone() };

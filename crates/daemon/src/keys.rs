@@ -23,7 +23,12 @@ pub struct KeyOptions {
     pub store_key_file: Option<PathBuf>,
     /// Likewise, with the keys that this shell command prints, such as a call
     /// to a key service.
-    #[arg(long, value_name = "COMMAND", env = "HEADWATER_STORE_KEY_COMMAND")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        env = "HEADWATER_STORE_KEY_COMMAND",
+        hide_env_values = true
+    )]
     pub store_key_command: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! What every Headwater process needs around its services.
 //!
-//! In here: [`process`] (one assembly for every binary), [`serve`] (listening,
+//! In here: [`daemon`] and [`process`] (one way from a command line to the end
+//! of a process), [`config`] (where settings come from), [`serve`] (listening,
 //! connections, draining), [`health`] and [`admin`] (whether it is ready, and
 //! the second port that says so), [`telemetry`], [`signals`], [`status`] (errors
 //! as every service says them), [`deadline`] (how long a request may take),
@@ -8,6 +9,8 @@
 //! in here: any service of ours, and any decision of the protocol.
 
 pub mod admin;
+pub mod config;
+pub mod daemon;
 pub mod deadline;
 pub mod health;
 pub mod keys;

@@ -7,6 +7,8 @@ use headwater_store::{
 };
 
 use crate::admin::AdminOptions;
+use crate::config::ConfigOptions;
+use crate::daemon::BoxError;
 use crate::keys::{KeyOptions, KeyOptionsError};
 use crate::serve::ServerOptions;
 use crate::telemetry::LogFormat;
@@ -14,6 +16,9 @@ use crate::telemetry::LogFormat;
 /// What every process has: logs, connections and their end, the admin port.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProcessOptions {
+    /// The file of settings.
+    #[command(flatten)]
+    pub config: ConfigOptions,
     /// How log lines are written. What is logged: `HEADWATER_LOG`.
     #[arg(long, value_enum, default_value_t, env = "HEADWATER_LOG_FORMAT")]
     pub log_format: LogFormat,
@@ -23,6 +28,18 @@ pub struct ProcessOptions {
     /// The admin port.
     #[command(flatten)]
     pub admin: AdminOptions,
+}
+
+impl ProcessOptions {
+    /// Checks what no single flag can: without touching anything remote.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that cannot be.
+    pub fn check(&self) -> Result<(), BoxError> {
+        self.server.check()?;
+        Ok(())
+    }
 }
 
 /// Which bucket, and how calls to it behave.
@@ -46,6 +63,22 @@ pub enum StoreError {
     /// The keys cannot be had.
     #[error(transparent)]
     Keys(#[from] KeyOptionsError),
+}
+
+impl StoreOptions {
+    /// Looks at the URL, without opening anything.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn check(&self) -> Result<(), OpenError> {
+        // A directory would be made; everything else is only parsed.
+        if self.url.starts_with("file:") {
+            Ok(())
+        } else {
+            headwater_store::open(&self.url).map(drop)
+        }
+    }
 }
 
 /// A store with the decorators that every process uses.

@@ -20,7 +20,7 @@ pub struct ReplicaConfig {
     #[arg(
         long = "writer",
         value_name = "ADDRESS",
-        env = "HEADWATER_WRITERS",
+        env = "HEADWATER_WRITER",
         value_delimiter = ','
     )]
     pub writers: Vec<String>,

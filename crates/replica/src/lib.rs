@@ -29,6 +29,7 @@
 mod changes;
 mod config;
 mod consistency;
+pub mod daemon;
 mod failure;
 mod follower;
 mod histories;

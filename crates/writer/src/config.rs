@@ -26,32 +26,50 @@ pub struct WriterConfig {
     #[arg(
         long = "writer-queue-operations-max",
         id = "writer-queue-operations-max",
-        default_value_t = 16_384
+        default_value_t = 16_384,
+        env = "HEADWATER_WRITER_QUEUE_OPERATIONS_MAX"
     )]
     pub queue_operations_max: usize,
     /// Bytes of operations of one history that may wait for their outcome.
-    #[arg(long = "writer-queue-bytes-max", id = "writer-queue-bytes-max", default_value_t = 64 << 20)]
+    #[arg(
+        long = "writer-queue-bytes-max",
+        id = "writer-queue-bytes-max",
+        default_value_t = 64 << 20,
+        env = "HEADWATER_WRITER_QUEUE_BYTES_MAX"
+    )]
     pub queue_bytes_max: usize,
     /// Operations in one batch, which becomes one state version.
     #[arg(
         long = "writer-batch-operations-max",
         id = "writer-batch-operations-max",
-        default_value_t = 4_096
+        default_value_t = 4_096,
+        env = "HEADWATER_WRITER_BATCH_OPERATIONS_MAX"
     )]
     pub batch_operations_max: usize,
     /// Bytes of operations in one batch. 4 MiB upload in about 60 ms.
-    #[arg(long = "writer-batch-bytes-max", id = "writer-batch-bytes-max", default_value_t = 4 << 20)]
+    #[arg(
+        long = "writer-batch-bytes-max",
+        id = "writer-batch-bytes-max",
+        default_value_t = 4 << 20,
+        env = "HEADWATER_WRITER_BATCH_BYTES_MAX"
+    )]
     pub batch_bytes_max: usize,
     /// A change entry up to this size travels in the head and costs no upload
     /// of its own.
     #[arg(
         long = "writer-inline-bytes-max",
         id = "writer-inline-bytes-max",
-        default_value_t = 4_096
+        default_value_t = 4_096,
+        env = "HEADWATER_WRITER_INLINE_BYTES_MAX"
     )]
     pub inline_bytes_max: usize,
     /// Batches decided and staged ahead, the ones in flight included.
-    #[arg(long = "writer-batches-ahead-max", id = "writer-batches-ahead-max", default_value_t = 4)]
+    #[arg(
+        long = "writer-batches-ahead-max",
+        id = "writer-batches-ahead-max",
+        default_value_t = 4,
+        env = "HEADWATER_WRITER_BATCHES_AHEAD_MAX"
+    )]
     pub batches_ahead_max: usize,
     /// State versions whose receipts are kept, the newest included: how long a
     /// retry is answered for certain. 65,536 are 22 minutes at 50 versions a
@@ -59,31 +77,58 @@ pub struct WriterConfig {
     #[arg(
         long = "writer-receipt-versions-max",
         id = "writer-receipt-versions-max",
-        default_value_t = 65_536
+        default_value_t = 65_536,
+        env = "HEADWATER_WRITER_RECEIPT_VERSIONS_MAX"
     )]
     pub receipt_versions_max: u64,
     /// Bytes of receipts kept, at about 90 for each operation; the newest
     /// version's stay whatever they take.
-    #[arg(long = "writer-receipt-bytes-max", id = "writer-receipt-bytes-max", default_value_t = 32 << 20)]
+    #[arg(
+        long = "writer-receipt-bytes-max",
+        id = "writer-receipt-bytes-max",
+        default_value_t = 32 << 20,
+        env = "HEADWATER_WRITER_RECEIPT_BYTES_MAX"
+    )]
     pub receipt_bytes_max: u64,
     /// Past this size of the head, older changes move to segments.
-    #[arg(long = "writer-head-soft-bytes", id = "writer-head-soft-bytes", default_value_t = 64 << 10)]
+    #[arg(
+        long = "writer-head-soft-bytes",
+        id = "writer-head-soft-bytes",
+        default_value_t = 64 << 10,
+        env = "HEADWATER_WRITER_HEAD_SOFT_BYTES"
+    )]
     pub head_soft_bytes: usize,
     /// Past this size of the head, operations are refused until maintenance has
     /// made room.
-    #[arg(long = "writer-head-hard-bytes", id = "writer-head-hard-bytes", default_value_t = 1 << 20)]
+    #[arg(
+        long = "writer-head-hard-bytes",
+        id = "writer-head-hard-bytes",
+        default_value_t = 1 << 20,
+        env = "HEADWATER_WRITER_HEAD_HARD_BYTES"
+    )]
     pub head_hard_bytes: usize,
     /// Changes that the head names one by one before they move to a segment.
-    #[arg(long = "writer-fold-changes", id = "writer-fold-changes", default_value_t = 128)]
+    #[arg(
+        long = "writer-fold-changes",
+        id = "writer-fold-changes",
+        default_value_t = 128,
+        env = "HEADWATER_WRITER_FOLD_CHANGES"
+    )]
     pub fold_changes: usize,
     /// Bytes of the tail past which a snapshot is made.
-    #[arg(long = "writer-compact-tail-bytes", id = "writer-compact-tail-bytes", default_value_t = 64 << 20)]
+    #[arg(
+        long = "writer-compact-tail-bytes",
+        id = "writer-compact-tail-bytes",
+        default_value_t = 64 << 20,
+        env = "HEADWATER_WRITER_COMPACT_TAIL_BYTES"
+    )]
     pub compact_tail_bytes: u64,
     /// Versions in the tail past which a snapshot is made.
     #[arg(
         long = "writer-compact-tail-versions",
         id = "writer-compact-tail-versions",
-        default_value_t = 4_096
+        default_value_t = 4_096,
+        env = "HEADWATER_WRITER_COMPACT_TAIL_VERSIONS"
     )]
     pub compact_tail_versions: u64,
     /// Versions that a snapshot stays behind the newest, unless nothing is
@@ -92,7 +137,8 @@ pub struct WriterConfig {
     #[arg(
         long = "writer-compact-keep-versions",
         id = "writer-compact-keep-versions",
-        default_value_t = 256
+        default_value_t = 256,
+        env = "HEADWATER_WRITER_COMPACT_KEEP_VERSIONS"
     )]
     pub compact_keep_versions: u64,
     /// Retention of the histories created here: versions before the newest that
@@ -100,28 +146,45 @@ pub struct WriterConfig {
     #[arg(
         long = "writer-retain-versions",
         id = "writer-retain-versions",
-        default_value_t = 10_000
+        default_value_t = 10_000,
+        env = "HEADWATER_WRITER_RETAIN_VERSIONS"
     )]
     pub retain_versions: u64,
     /// Retention of the histories created here: how long a version stays
     /// readable after it was the newest, in milliseconds. What any of the two
     /// keeps is kept.
-    #[arg(long = "writer-retain-age-ms", id = "writer-retain-age-ms", default_value_t = 3_600_000)]
+    #[arg(
+        long = "writer-retain-age-ms",
+        id = "writer-retain-age-ms",
+        default_value_t = 3_600_000,
+        env = "HEADWATER_WRITER_RETAIN_AGE_MS"
+    )]
     pub retain_age_ms: u64,
     /// Pause between two sweeps of an open history that is written to, in
     /// milliseconds. 0: this process does not sweep.
-    #[arg(long = "writer-sweep-every-ms", id = "writer-sweep-every-ms", default_value_t = 600_000)]
+    #[arg(
+        long = "writer-sweep-every-ms",
+        id = "writer-sweep-every-ms",
+        default_value_t = 600_000,
+        env = "HEADWATER_WRITER_SWEEP_EVERY_MS"
+    )]
     pub sweep_every_ms: u64,
     /// How long a head must have been replaced before what was staged under it
     /// may be swept, in milliseconds: longer than uploads and compactions take.
     /// A slower one costs a second upload, and nothing else.
-    #[arg(long = "writer-sweep-grace-ms", id = "writer-sweep-grace-ms", default_value_t = 600_000)]
+    #[arg(
+        long = "writer-sweep-grace-ms",
+        id = "writer-sweep-grace-ms",
+        default_value_t = 600_000,
+        env = "HEADWATER_WRITER_SWEEP_GRACE_MS"
+    )]
     pub sweep_grace_ms: u64,
     /// Objects that one sweep deletes at most.
     #[arg(
         long = "writer-sweep-deletes-max",
         id = "writer-sweep-deletes-max",
-        default_value_t = 100_000
+        default_value_t = 100_000,
+        env = "HEADWATER_WRITER_SWEEP_DELETES_MAX"
     )]
     pub sweep_deletes_max: u64,
     /// Longest time for one operation, in milliseconds, where the caller names
@@ -129,21 +192,33 @@ pub struct WriterConfig {
     #[arg(
         long = "writer-operation-timeout-ms",
         id = "writer-operation-timeout-ms",
-        default_value_t = 30_000
+        default_value_t = 30_000,
+        env = "HEADWATER_WRITER_OPERATION_TIMEOUT_MS"
     )]
     pub operation_timeout_ms: u64,
     /// A history without questions for this long is closed, in milliseconds.
     #[arg(
         long = "writer-history-idle-ms",
         id = "writer-history-idle-ms",
-        default_value_t = 600_000
+        default_value_t = 600_000,
+        env = "HEADWATER_WRITER_HISTORY_IDLE_MS"
     )]
     pub history_idle_ms: u64,
     /// Histories open at a time.
-    #[arg(long = "writer-histories-max", id = "writer-histories-max", default_value_t = 1_000)]
+    #[arg(
+        long = "writer-histories-max",
+        id = "writer-histories-max",
+        default_value_t = 1_000,
+        env = "HEADWATER_WRITER_HISTORIES_MAX"
+    )]
     pub histories_max: usize,
     /// Decompressed chunks kept in memory for preconditions, in bytes.
-    #[arg(long = "writer-chunk-cache-bytes", id = "writer-chunk-cache-bytes", default_value_t = 64 << 20)]
+    #[arg(
+        long = "writer-chunk-cache-bytes",
+        id = "writer-chunk-cache-bytes",
+        default_value_t = 64 << 20,
+        env = "HEADWATER_WRITER_CHUNK_CACHE_BYTES"
+    )]
     pub chunk_cache_bytes: u64,
 }
 

@@ -19,6 +19,7 @@
 //!   it prepared rides on an ordinary publication or goes when nothing waits.
 
 pub mod config;
+pub mod daemon;
 
 mod answer;
 mod driver;

@@ -24,7 +24,7 @@ pub enum Place {
 #[derive(Args)]
 struct PlaceFlags {
     /// Keep histories in this local directory. It is made where it is missing.
-    #[arg(long, value_name = "DIR", default_value = "data")]
+    #[arg(long, value_name = "DIR", default_value = "data", env = "HEADWATER_ROOT")]
     root: PathBuf,
     /// Keep histories in this store instead: `file:///absolute/path`,
     /// `s3://bucket/prefix`, `memory:`. A --root that is given goes before the

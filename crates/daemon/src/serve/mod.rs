@@ -54,7 +54,7 @@ pub use self::accept::{Accept, Accepted, Io, Plain};
 use self::connection::Terms;
 use self::connections::Connections;
 pub use self::leaving::Leaving;
-pub use self::options::ServerOptions;
+pub use self::options::{ServerOptions, ServerOptionsError};
 use crate::health::{Health, HealthRpc};
 
 /// After the cut, how long connections get to notice it.

@@ -35,7 +35,54 @@ pub struct ServerOptions {
     pub handshake_timeout_ms: u64,
 }
 
+/// A setting of the server that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{setting}` is {value}, it must be {rule}")]
+pub struct ServerOptionsError {
+    /// The setting.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+}
+
+/// A day: what is longer is a slip, and keeps a process that was told to end.
+const SECONDS_MAX: u64 = 24 * 60 * 60;
+const SECONDS_RULE: &str = "0 to 86400, which is a day";
+const CONNECTIONS_MAX: u64 = 1_000_000;
+const HANDSHAKE_MS_MAX: u64 = 10 * 60 * 1_000;
+
 impl ServerOptions {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// The first [`ServerOptionsError`].
+    pub fn check(&self) -> Result<(), ServerOptionsError> {
+        let seconds = |setting, value| (setting, value, 0, SECONDS_MAX, SECONDS_RULE);
+        let connections = u64::try_from(self.connections_max).unwrap_or(u64::MAX);
+        let all = [
+            seconds("drain-delay-seconds", self.drain_delay_seconds),
+            seconds("drain-seconds-max", self.drain_seconds_max),
+            seconds("connection-age-seconds-max", self.connection_age_seconds_max),
+            seconds("connection-age-grace-seconds", self.connection_age_grace_seconds),
+            ("connections-max", connections, 1, CONNECTIONS_MAX, "1 to 1000000"),
+            (
+                "handshake-timeout-ms",
+                self.handshake_timeout_ms,
+                1,
+                HANDSHAKE_MS_MAX,
+                "1 to 600000, which is ten minutes",
+            ),
+        ];
+        let wrong = all.into_iter().find(|(_, value, min, max, _)| !(min..=max).contains(&value));
+        match wrong {
+            None => Ok(()),
+            Some((setting, value, _, _, rule)) => Err(ServerOptionsError { setting, value, rule }),
+        }
+    }
+
     pub(super) fn drain_delay(&self) -> Duration {
         Duration::from_secs(self.drain_delay_seconds)
     }

@@ -1,0 +1,98 @@
+//! From a command line to the exit code, for a binary that is one daemon.
+
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::config::{self, LoadError, ShowFormat, Shown};
+use crate::options::ProcessOptions;
+use crate::telemetry::with_causes;
+
+/// Any error that ends a process.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A binary that serves until a signal. Its settings are all that it consists
+/// of.
+pub trait Daemon: CommandFactory + FromArgMatches {
+    /// The binary.
+    const NAME: &'static str;
+
+    /// The settings that every process has.
+    fn options(&mut self) -> &mut ProcessOptions;
+
+    /// Checks the rest of its settings, without touching anything remote.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that cannot be.
+    fn check(&self) -> Result<(), BoxError>;
+
+    /// Serves until a signal.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not start, or not go on.
+    fn run(self) -> impl Future<Output = Result<(), BoxError>>;
+}
+
+/// As a shell and clap report a command line that cannot be.
+const EXIT_CODE_USAGE: u8 = 2;
+
+/// Reads the settings of this process, and does what they say.
+pub fn main<D: Daemon>() -> ExitCode {
+    let failed = |code, error: &(dyn Error + 'static)| {
+        eprintln!("{}: {}", D::NAME, with_causes(error));
+        code
+    };
+    let usage = ExitCode::from(EXIT_CODE_USAGE);
+    let loaded = match config::load(D::command(), std::env::args_os().collect(), None) {
+        Ok(loaded) => loaded,
+        Err(LoadError::Arguments(error)) => error.exit(),
+        Err(error @ LoadError::File(_)) => return failed(usage, &error),
+    };
+    let mut daemon = D::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
+    let options = daemon.options();
+    options.config.origin = loaded.origin;
+    let (is_check, show) = (options.config.check_config, options.config.show_config);
+    if let Some(format) = show {
+        return match print(&loaded.shown, format) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(ExitCode::FAILURE, &error),
+        };
+    }
+    let checked = match daemon.options().check() {
+        Ok(()) => daemon.check(),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = checked {
+        return failed(usage, &*error);
+    }
+    if is_check {
+        println!("the settings are fit");
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(ExitCode::FAILURE, &error),
+    };
+    match runtime.block_on(daemon.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(ExitCode::FAILURE, &*error),
+    }
+}
+
+/// Prints settings on standard output.
+///
+/// # Errors
+///
+/// When nobody can read it.
+pub fn print(shown: &[Shown], format: ShowFormat) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match format {
+        ShowFormat::Text => out.write_all(config::as_text(shown).as_bytes())?,
+        ShowFormat::Json => writeln!(out, "{:#}", config::as_json(shown))?,
+    }
+    out.flush()
+}

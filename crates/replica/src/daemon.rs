@@ -1,0 +1,70 @@
+//! The replica as a daemon of its own.
+
+use std::net::SocketAddr;
+
+use clap::Parser;
+use headwater_daemon::daemon::{BoxError, Daemon};
+use headwater_daemon::options::{ProcessOptions, StoreOptions};
+use headwater_daemon::process::Process;
+use headwater_daemon::serve::Services;
+use headwater_daemon::usage::Usage;
+
+use crate::ReplicaConfig;
+
+/// Follows histories on an object store and serves reads whose freshness it has
+/// proved.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "headwater-replica", version)]
+pub struct ReplicaDaemon {
+    /// Where to listen.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7411",
+        env = "HEADWATER_LISTEN"
+    )]
+    pub listen: SocketAddr,
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreOptions,
+    /// What every process has.
+    #[command(flatten)]
+    pub process: ProcessOptions,
+    /// The replica's own settings.
+    #[command(flatten, next_help_heading = "Replica")]
+    pub replica: ReplicaConfig,
+}
+
+impl Daemon for ReplicaDaemon {
+    const NAME: &'static str = "headwater-replica";
+
+    fn options(&mut self) -> &mut ProcessOptions {
+        &mut self.process
+    }
+
+    fn check(&self) -> Result<(), BoxError> {
+        self.store.check()?;
+        self.replica.validate()?;
+        Ok(())
+    }
+
+    async fn run(self) -> Result<(), BoxError> {
+        let process = Process::start(self.process).await?;
+        let opened = process.open(&self.store)?;
+        let listening = process.listen(self.listen).await?;
+        let address = listening.local_address();
+        // For whoever started it: the port may be one that the system chose.
+        println!("headwater-replica listens on {address}");
+        tracing::info!(%address, "serving reads");
+
+        let replica = crate::start(opened.store, self.replica, process.entropy())?;
+        let services = Services::new()
+            .with(replica.service())
+            .with(replica.watch_service(process.leaving()))
+            .with(Usage::service(opened.meter));
+        let served = process.serve(listening, services).await;
+        replica.shutdown().await;
+        process.end();
+        Ok(served?)
+    }
+}

@@ -1,0 +1,73 @@
+//! The writer as a daemon of its own.
+
+use std::net::SocketAddr;
+
+use clap::Parser;
+use headwater_daemon::daemon::{BoxError, Daemon};
+use headwater_daemon::options::{ProcessOptions, StoreOptions};
+use headwater_daemon::process::Process;
+use headwater_daemon::serve::Services;
+use headwater_daemon::trust::TrustOptions;
+use headwater_daemon::usage::Usage;
+use headwater_store::Clock;
+
+use crate::WriterConfig;
+
+/// Accepts operations over gRPC, and publishes them in an object store.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "headwater-writer", version)]
+pub struct WriterDaemon {
+    /// Where to listen.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7410",
+        env = "HEADWATER_LISTEN"
+    )]
+    pub listen: SocketAddr,
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreOptions,
+    /// Whether the store is asked at start.
+    #[command(flatten)]
+    pub trust: TrustOptions,
+    /// What every process has.
+    #[command(flatten)]
+    pub process: ProcessOptions,
+    /// The writer's own settings.
+    #[command(flatten, next_help_heading = "Writer")]
+    pub writer: WriterConfig,
+}
+
+impl Daemon for WriterDaemon {
+    const NAME: &'static str = "headwater-writer";
+
+    fn options(&mut self) -> &mut ProcessOptions {
+        &mut self.process
+    }
+
+    fn check(&self) -> Result<(), BoxError> {
+        self.store.check()?;
+        self.writer.validate()?;
+        Ok(())
+    }
+
+    async fn run(self) -> Result<(), BoxError> {
+        let process = Process::start(self.process).await?;
+        let opened = process.open(&self.store)?;
+        process.trust(&self.trust, &opened).await?;
+        let (entropy, clock) = (process.entropy(), Clock::system());
+        let writer = crate::start(opened.store, self.writer, entropy, clock)?;
+        let listening = process.listen(self.listen).await?;
+        println!("headwater-writer listens on {}", listening.local_address());
+        let services = Services::new()
+            .with(writer.write_service())
+            .with(writer.history_service())
+            .with(writer.retention_service())
+            .with(Usage::service(opened.meter));
+        let served = process.serve(listening, services).await;
+        writer.shutdown().await;
+        process.end();
+        Ok(served?)
+    }
+}
