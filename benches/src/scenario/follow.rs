@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_replica::{Consistency, Replica, ReplicaConfig};
+use headwater_replica::{Consistency, PushedHead, Replica, ReplicaConfig};
 use headwater_store::{Call, Meter, Readings};
-use headwater_writer::Writer;
+use headwater_writer::{HeadNotice, PublishedHead, Writer};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
@@ -132,12 +132,23 @@ fn tell(writer: &Writer, replica: &Arc<Replica>) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {
             match notices.recv().await {
-                Ok(it) => replica.notice(&it.history, it.history_id, it.revision),
+                Ok(it) => take_in(&replica, &it),
                 Err(RecvError::Lagged(_)) => (),
                 Err(RecvError::Closed) => return,
             }
         }
     })
+}
+
+fn take_in(replica: &Replica, notice: &HeadNotice) {
+    let HeadNotice { history, history_id, revision, published, .. } = notice;
+    match published.as_deref().cloned() {
+        Some(PublishedHead { bytes: head, tag, changes: entries }) => {
+            let head = PushedHead { head, tag, entries };
+            replica.push(history, *history_id, *revision, head);
+        }
+        None => replica.notice(history, *history_id, *revision),
+    }
 }
 
 async fn stop(

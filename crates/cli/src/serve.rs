@@ -24,10 +24,10 @@ use headwater_daemon::serve::Services;
 use headwater_daemon::telemetry::with_causes;
 use headwater_daemon::trust::{TrustOptions, Untrusted};
 use headwater_daemon::usage::Usage;
-use headwater_replica::Replica;
+use headwater_replica::{PushedHead, Replica};
 use headwater_store::Clock;
 use headwater_store::probe::Unfit;
-use headwater_writer::{HeadNotice, WriterConfig};
+use headwater_writer::{HeadNotice, PublishedHead, WriterConfig};
 use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -139,10 +139,23 @@ fn untrusted(error: &Untrusted) -> Failed {
 async fn tell(mut notices: broadcast::Receiver<HeadNotice>, replica: &Replica) -> Infallible {
     loop {
         match notices.recv().await {
-            Ok(it) => replica.notice(&it.history, it.history_id, it.revision),
+            Ok(it) => take_in(replica, &it),
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => std::future::pending().await,
         }
+    }
+}
+
+/// Tells a replica in this process what one elsewhere is told over its
+/// connection.
+pub(crate) fn take_in(replica: &Replica, notice: &HeadNotice) {
+    let HeadNotice { history, history_id, revision, published, .. } = notice;
+    match published.as_deref().cloned() {
+        Some(PublishedHead { bytes: head, tag, changes: entries }) => {
+            let head = PushedHead { head, tag, entries };
+            replica.push(history, *history_id, *revision, head);
+        }
+        None => replica.notice(history, *history_id, *revision),
     }
 }
 

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
-use crate::follower::{Follower, FollowerOptions, Owner, PinError, Shared, lock};
+use crate::follower::{Follower, FollowerOptions, Owner, PinError, PushedHead, Shared, lock};
 use crate::local::Pinned;
 use crate::watch::{Places, WatchFigures};
 
@@ -182,6 +182,19 @@ impl Histories {
     pub(crate) fn notice(&self, name: &HistoryName, id: HistoryId, revision: Revision) {
         if let Some(slot) = lock(&self.by_name).get(name) {
             slot.follower.shared().notice(id, revision);
+        }
+    }
+
+    /// Passes on a head that a writer has published.
+    pub(crate) fn push(
+        &self,
+        name: &HistoryName,
+        id: HistoryId,
+        revision: Revision,
+        head: PushedHead,
+    ) {
+        if let Some(slot) = lock(&self.by_name).get(name) {
+            slot.follower.shared().push(id, revision, head);
         }
     }
 

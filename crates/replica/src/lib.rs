@@ -23,8 +23,8 @@
 //!   with it: not one of another history, nor one that went back or aside. That
 //!   holds for as long as the process, also where nobody follows meanwhile.
 //! - The store is asked, never written and never listed.
-//! - Hints from writers make catching up earlier. Losing all of them changes no
-//!   answer.
+//! - What writers tell makes catching up earlier. Losing all of it changes no
+//!   answer, and none of it is proof to a strong read.
 
 mod changes;
 mod config;
@@ -48,6 +48,7 @@ pub use self::changes::ChangeRange;
 pub use self::config::{ConfigError, ReplicaConfig};
 pub use self::consistency::Consistency;
 pub use self::failure::ReadFailure;
+pub use self::follower::PushedHead;
 pub use self::local::Pinned;
 pub use self::reader::Reader;
 pub use self::replica::{Replica, StartError, start};

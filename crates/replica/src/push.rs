@@ -1,15 +1,15 @@
-//! Hints from writers.
+//! What writers tell.
 //!
 //! One stream to each configured writer; histories are added to it as they are
-//! opened. A notice wakes the follower of its history, which then asks the
-//! store as always. So a notice that is lost, late, repeated or wrong changes
-//! no answer.
+//! opened. A notice wakes the follower of its history: it follows the head that
+//! comes with it, or asks the store where none does. So a notice that is lost,
+//! late or repeated changes no answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::id::{HistoryId, HistoryName, Tag};
 use headwater_core::version::Revision;
 use headwater_daemon::telemetry::with_causes;
 use headwater_proto::v1;
@@ -21,6 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::follower::PushedHead;
 use crate::histories::Histories;
 
 /// Histories of one stream, as the contract limits them. Past it a new stream
@@ -161,10 +162,19 @@ impl Subscriber {
         while let Some(notice) = notices.message().await? {
             let name = HistoryName::parse(&notice.history);
             let id = HistoryId::parse(&notice.history_id);
-            if let (Ok(name), Ok(id)) = (name, id) {
-                self.histories.notice(&name, id, Revision::new(notice.revision));
+            let (Ok(name), Ok(id)) = (name, id) else { continue };
+            let revision = Revision::new(notice.revision);
+            match notice.published.and_then(pushed) {
+                Some(head) => self.histories.push(&name, id, revision, head),
+                None => self.histories.notice(&name, id, revision),
             }
         }
         Err(StreamEnd::Closed)
     }
+}
+
+fn pushed(published: v1::PublishedHead) -> Option<PushedHead> {
+    let v1::PublishedHead { head, etag, store_version, changes } = published;
+    let tag = Tag::from_parts(etag, store_version)?;
+    Some(PushedHead { head, tag, entries: changes })
 }

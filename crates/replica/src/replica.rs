@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ConfigError, ReplicaConfig};
-use crate::follower::FollowerOptions;
+use crate::follower::{FollowerOptions, PushedHead};
 use crate::histories::Histories;
 use crate::memory::Memory;
 use crate::push;
@@ -117,6 +117,14 @@ impl Replica {
     /// would. A hint: it makes catching up earlier, and changes no answer.
     pub fn notice(&self, history: &HistoryName, id: HistoryId, revision: Revision) {
         self.histories.notice(history, id, revision);
+    }
+
+    /// Takes in a head that a writer has published, as the store told it. What
+    /// it brings becomes visible here before the store is asked again; a strong
+    /// read still asks. Only for writers that are trusted: until the next check
+    /// their word is served to reads that want no proof.
+    pub fn push(&self, history: &HistoryName, id: HistoryId, revision: Revision, it: PushedHead) {
+        self.histories.push(history, id, revision, it);
     }
 
     /// How the cache on disk stands; `None` where there is none.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use headwater_core::id::HistoryName;
+use headwater_replica::{PushedHead, Replica};
+use headwater_writer::{HeadNotice, PublishedHead};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -113,7 +115,7 @@ impl World {
         });
     }
 
-    fn tell(self: &Arc<Self>, from: usize, to: usize, notice: headwater_writer::HeadNotice) {
+    fn tell(self: &Arc<Self>, from: usize, to: usize, notice: HeadNotice) {
         let trip = self.plan.to_processes.trip(&self.network, &self.climate, None);
         let world = Arc::clone(self);
         tokio::spawn(async move {
@@ -124,7 +126,7 @@ impl World {
             }
             world.processes[to].serve(|serving| async move {
                 if let Serving::Replica(replica) = serving {
-                    replica.notice(&notice.history, notice.history_id, notice.revision);
+                    take_in(&replica, &notice);
                 }
             });
         });
@@ -184,5 +186,16 @@ impl World {
             sleep(after).await;
             process.serve(move |serving| async move { drop(again(serving).await) });
         }
+    }
+}
+
+/// What a replica is told, as its connection to the writer would tell it.
+fn take_in(replica: &Replica, notice: &HeadNotice) {
+    match notice.published.as_deref().cloned() {
+        Some(PublishedHead { bytes: head, tag, changes: entries }) => {
+            let head = PushedHead { head, tag, entries };
+            replica.push(&notice.history, notice.history_id, notice.revision, head);
+        }
+        None => replica.notice(&notice.history, notice.history_id, notice.revision),
     }
 }

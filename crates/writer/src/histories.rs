@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use headwater_core::follow::Position;
-use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::id::{HistoryId, HistoryName, Tag};
 use headwater_core::publish::Maintenance;
 use headwater_core::version::{Revision, StateVersion};
 use headwater_state::{ChunkCache, LoadOptions, Loader, Seen};
@@ -20,7 +21,8 @@ use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
 use crate::keeper::keep;
 
 /// Notices kept for a receiver that is slow to take them.
-const NOTICES_MAX: usize = 1_024;
+/// At most 48 MiB, with what is told in each.
+const NOTICES_MAX: usize = 256;
 /// Pieces of maintenance of one history that wait to be taken.
 const MAINTENANCE_MAX: usize = 16;
 /// The queue's bytes are counted in units of this size.
@@ -39,7 +41,25 @@ pub struct HeadNotice {
     pub revision: Revision,
     /// Its state version.
     pub state_version: StateVersion,
+    /// The head itself, where this process published it.
+    pub published: Option<Arc<PublishedHead>>,
 }
+
+/// A head that this process published: the store said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedHead {
+    /// As stored.
+    pub bytes: Bytes,
+    /// Its tag.
+    pub tag: Tag,
+    /// Change entries that it is the first to name, where they lie in objects
+    /// of their own: [`PUSHED_BYTES_MAX`] of them at most.
+    pub changes: Vec<Bytes>,
+}
+
+/// Bytes of change entries that are told with one head. Larger ones are
+/// fetched by those who follow.
+pub const PUSHED_BYTES_MAX: usize = 128 << 10;
 
 /// Opens histories on demand, and hands questions to their drivers.
 pub(crate) struct Histories {

@@ -50,7 +50,7 @@ use tokio::time::Instant;
 
 pub use self::config::{ConfigError, WriterConfig};
 pub use self::driver::{AskError, Question, Told};
-pub use self::histories::HeadNotice;
+pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
 use self::histories::Histories;
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;

@@ -1,4 +1,5 @@
-//! Telling replicas that heads moved. A hint and nothing more.
+//! Telling replicas that heads moved, and where to. It makes them catch up
+//! earlier and nothing more.
 
 use std::collections::BTreeSet;
 
@@ -88,5 +89,11 @@ fn shown(notice: &HeadNotice) -> v1::SubscribeHeadsResponse {
         history_id: notice.history_id.to_string(),
         revision: notice.revision.get(),
         state_version: notice.state_version.get(),
+        published: notice.published.as_deref().map(|it| v1::PublishedHead {
+            head: it.bytes.clone(),
+            etag: it.tag.e_tag().map(str::to_owned),
+            store_version: it.tag.version().map(str::to_owned),
+            changes: it.changes.clone(),
+        }),
     }
 }

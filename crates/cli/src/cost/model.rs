@@ -234,16 +234,32 @@ impl Load {
             let poll_ms = self.replica.poll_ms as f64;
             1_000.0 / poll_ms
         };
-        let pushed = if self.is_pushed { batching.replacements.min(shared) } else { 0.0 };
         let strong = self.strong_reads_per_second.min(shared);
         // A check of any kind puts the next poll off.
-        polls.max(pushed).max(strong)
+        polls.max(strong)
+    }
+
+    /// What a replica fetches that is told of each head: nothing but what is too
+    /// large to be told, and what a check finds before it is told of it.
+    fn follow_pushed(&self, batching: &Batching, checks: f64) -> Usage {
+        let is_told = batching.batch_bytes <= count(headwater_writer::PUSHED_BYTES_MAX);
+        let fetched = if is_told { 0.0 } else { batching.uploads };
+        let on_the_way = (batching.replacements * self.write_seconds / 2.0).min(1.0);
+        let uploaded_bytes = fetched * batching.batch_bytes;
+        Usage {
+            gets: checks + fetched,
+            down_bytes: checks * on_the_way * self.head_bytes(batching) + uploaded_bytes,
+            ..Usage::default()
+        }
     }
 
     fn follow(&self, batching: &Batching) -> Usage {
         let checks = self.checks(batching);
         if checks <= 0.0 || self.replicas <= 0.0 {
             return Usage::default();
+        }
+        if self.is_pushed {
+            return self.follow_pushed(batching, checks).times(self.replicas);
         }
         let heads_for_check = batching.replacements / checks;
         let changed = checks * (1.0 - (-heads_for_check).exp());

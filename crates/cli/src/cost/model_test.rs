@@ -71,7 +71,7 @@ async fn real(load: &Load, time: Duration) -> (Readings, Readings) {
         let (mut notices, replica) = (writer.notices(), Arc::clone(&replica));
         tokio::spawn(async move {
             while let Ok(it) = notices.recv().await {
-                replica.notice(&it.history, it.history_id, it.revision);
+                crate::serve::take_in(&replica, &it);
             }
         });
     }

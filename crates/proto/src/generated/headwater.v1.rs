@@ -2031,6 +2031,25 @@ pub struct SubscribeHeadsResponse {
     pub revision: u64,
     #[prost(uint64, tag = "4")]
     pub state_version: u64,
+    /// The head itself, where the writer published it. Absent where it only saw it.
+    #[prost(message, optional, tag = "5")]
+    pub published: ::core::option::Option<PublishedHead>,
+}
+/// A head that the store has said it holds.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishedHead {
+    /// As stored.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub head: ::prost::bytes::Bytes,
+    /// Its ETag, as the store gave it, and its version or generation; at least one.
+    #[prost(string, optional, tag = "2")]
+    pub etag: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "3")]
+    pub store_version: ::core::option::Option<::prost::alloc::string::String>,
+    /// Change entries that the head is the first to name, where they lie in objects
+    /// of their own: up to 128 KiB of them. Who has them need not fetch them.
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub changes: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 /// Generated client implementations.
 pub mod write_service_client {
@@ -2202,9 +2221,10 @@ pub mod write_service_client {
                 .insert(GrpcMethod::new("headwater.v1.WriteService", "GetOperation"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tells a replica when heads have been published by this process. A hint and
-        /// nothing more: it makes catching up earlier, and losing it changes no
-        /// answer. The stream stays open; histories may be added at any time.
+        /// Tells a replica when heads have been published by this process, and what
+        /// they are. It makes catching up earlier; losing it changes no answer, and it
+        /// proves nothing to a strong read. The stream stays open; histories may be
+        /// added at any time.
         pub async fn subscribe_heads(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -2285,9 +2305,10 @@ pub mod write_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Tells a replica when heads have been published by this process. A hint and
-        /// nothing more: it makes catching up earlier, and losing it changes no
-        /// answer. The stream stays open; histories may be added at any time.
+        /// Tells a replica when heads have been published by this process, and what
+        /// they are. It makes catching up earlier; losing it changes no answer, and it
+        /// proves nothing to a strong read. The stream stays open; histories may be
+        /// added at any time.
         async fn subscribe_heads(
             &self,
             request: tonic::Request<tonic::Streaming<super::SubscribeHeadsRequest>>,

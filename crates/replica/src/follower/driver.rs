@@ -5,6 +5,8 @@
 //!    ^                |  304: proved
 //!    |                |  200: catch up, one head at a time, then proved
 //!    +---- Pinned ----+  failed: again, after a pause, while somebody waits
+//!                     |
+//!         writers ----+  what they have published: caught up with, not proved
 //! ```
 //!
 //! # Invariants
@@ -24,6 +26,8 @@ use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use futures::stream::FuturesUnordered;
 use headwater_core::follow::Position;
+use headwater_core::id::Tag;
+use headwater_core::version::Revision;
 use headwater_store::{Entropy, HeadRead, ReadError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -83,6 +87,9 @@ pub(super) struct Checks {
     /// Found, to be followed after the one that is being followed.
     found: VecDeque<(u64, Found)>,
     following: Option<BoxFuture<'static, Followed>>,
+    /// The newest head that a check has shown to be the store's. The local one
+    /// may be newer, where a writer has told of it.
+    checked: Option<Tag>,
     /// A check with a higher number began after the local head was read and
     /// followed: it cannot have read an older one.
     local_read_at: u64,
@@ -94,15 +101,26 @@ pub(super) struct Checks {
 struct Read {
     number: u64,
     took: Duration,
+    /// What was asked about.
+    known: Option<Tag>,
     /// How far the history was followed before, where it is being opened.
     seen: Option<Position>,
     answer: Result<HeadRead, ReadError>,
 }
 
-/// The end of following what a check found.
+/// The end of following what a check found, or what a writer told.
 struct Followed {
-    number: u64,
+    source: Source,
     verdict: Result<Verdict, CheckFailure>,
+}
+
+/// Where a head came from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// From the store, by the check with this number.
+    Check(u64),
+    /// From the writer that published it, with this revision.
+    Writer(Revision),
 }
 
 /// Nothing comes after it.
@@ -130,7 +148,10 @@ impl Driver {
             () = self.stop.cancelled() => Err(Ended),
             Some(followed) = following => self.followed(followed),
             Some(read) = self.checks.reads.next(), if is_reading => self.read(read),
-            () = self.shared.kick.notified() => Ok(()),
+            () = self.shared.kick.notified() => {
+                self.follow_next();
+                Ok(())
+            }
             () = until(wake) => Ok(()),
             () = self.hydration.go_on() => Ok(()),
             taken = self.asks.recv_many(asks, ASKS_AT_ONCE), if has_room => {
@@ -204,12 +225,13 @@ impl Driver {
         };
         let read = async move {
             let answer = store.read_head(&key, known.as_ref()).await;
-            Read { number, took: now.elapsed(), seen, answer }
+            Read { number, took: now.elapsed(), known, seen, answer }
         };
         self.checks.reads.push(read.boxed());
     }
 
-    fn read(&mut self, Read { number, took, seen, answer }: Read) -> Result<(), Ended> {
+    fn read(&mut self, read: Read) -> Result<(), Ended> {
+        let Read { number, took, known, seen, answer } = read;
         let local = self.shared.local();
         match answer {
             Ok(answer) => {
@@ -217,8 +239,12 @@ impl Driver {
                 match answer {
                     // The head that was asked about was current after the check
                     // began. The local one is that or a later one.
-                    HeadRead::Unchanged => self.proved(number),
+                    HeadRead::Unchanged => {
+                        self.confirmed(known);
+                        self.proved(number);
+                    }
                     HeadRead::Found { tag, .. } if local.is_some_and(|it| it.tag == tag) => {
+                        self.confirmed(Some(tag));
                         self.proved(number);
                     }
                     HeadRead::Found { bytes, tag } => {
@@ -234,48 +260,85 @@ impl Driver {
     }
 
     /// Follows what was found first. One at a time: each begins where the one
-    /// before has come to.
+    /// before has come to. What a writer told comes last: what the store said
+    /// may be newer, and is waited for.
     fn follow_next(&mut self) {
         if self.checks.following.is_some() {
             return;
         }
-        let Some((number, found)) = self.checks.found.pop_front() else { return };
-        let may_be_overtaken = number <= self.checks.local_read_at;
-        let loader = self.shared.loader.clone();
         let local = self.shared.local();
         let views_max = self.shared.recent().versions_max();
+        let mut loader = self.shared.loader.clone();
+        let (source, found) = if let Some((number, found)) = self.checks.found.pop_front() {
+            (Source::Check(number), found)
+        } else {
+            let Some(newest) = local.as_ref().and_then(|it| self.shared.take_pushed(it)) else {
+                return;
+            };
+            loader = loader.with_changes(newest.entries);
+            let found = Found { bytes: newest.head, tag: newest.tag, seen: None };
+            (Source::Writer(newest.revision), found)
+        };
+        let may_be_overtaken = match source {
+            Source::Check(number) => number <= self.checks.local_read_at,
+            Source::Writer(_) => true,
+        };
         let following = async move {
             let verdict = catch_up(loader, local, found, may_be_overtaken, views_max).await;
-            Followed { number, verdict }
+            Followed { source, verdict }
         };
         self.checks.following = Some(following.boxed());
     }
 
     fn followed(&mut self, followed: Followed) -> Result<(), Ended> {
-        let Followed { number, verdict } = followed;
+        let Followed { source, verdict } = followed;
         self.checks.following = None;
-        let outcome = match verdict {
-            Ok(Verdict::Overtaken) => {
+        let outcome = match (source, verdict) {
+            (Source::Check(number), Ok(Verdict::Overtaken)) => {
                 self.proved(number);
                 Ok(())
             }
-            Ok(Verdict::CaughtUp(caught_up)) => {
+            (Source::Check(number), Ok(Verdict::CaughtUp(caught_up))) => {
                 self.checks.local_read_at = self.checks.n_begun;
-                self.advance(number, caught_up);
+                let tag = caught_up.local.tag.clone();
+                self.advance(Some(number), caught_up);
+                self.confirmed(Some(tag));
                 self.proved(number);
                 Ok(())
             }
-            Err(failure) => self.refused(number, &failure),
+            (Source::Check(number), Err(failure)) => self.refused(number, &failure),
+            (Source::Writer(_), Ok(Verdict::Overtaken)) => Ok(()),
+            // Visible, and no proof: that is between the store and this process.
+            (Source::Writer(_), Ok(Verdict::CaughtUp(caught_up))) => {
+                // Checks that have begun may have read the head before it.
+                self.checks.local_read_at = self.checks.n_begun;
+                self.advance(None, caught_up);
+                Ok(())
+            }
+            (Source::Writer(revision), Err(failure)) => {
+                let history = self.shared.history();
+                tracing::debug!(%history, ?failure, "a head that a writer told of is asked for");
+                self.shared.noticed.store(revision.get(), Ordering::Relaxed);
+                Ok(())
+            }
         };
         self.follow_next();
         outcome
     }
 
-    fn advance(&mut self, number: u64, caught_up: CaughtUp) {
+    /// The store has, or had, the head with this tag.
+    fn confirmed(&mut self, tag: Option<Tag>) {
+        if let Some(local) = self.shared.local().filter(|it| Some(&it.tag) == tag.as_ref()) {
+            self.shared.seen.note(self.shared.history(), local.position());
+            self.checks.checked = tag;
+        }
+    }
+
+    fn advance(&mut self, number: Option<u64>, caught_up: CaughtUp) {
         let CaughtUp { local, on_the_way, changes } = caught_up;
         let last_change_bytes = changes.last().map_or(0, |it| it.bytes.len() as u64);
         let version = local.view.version();
-        tracing::debug!(history = %self.shared.history(), %version, number, "caught up");
+        tracing::debug!(history = %self.shared.history(), %version, ?number, "caught up");
         {
             let mut recent = self.shared.recent();
             for (view, size_bytes) in on_the_way {
@@ -283,8 +346,7 @@ impl Driver {
             }
             recent.push(local.view.clone(), last_change_bytes);
         }
-        let began = self.checks.live.get(&number).copied().unwrap_or_else(Instant::now);
-        self.shared.seen.note(self.shared.history(), local.position());
+        let began = number.and_then(|it| self.checks.live.get(&it)).copied();
         lock(&self.shared.times).push(&changes, &local.head);
         // Before anybody can see that there is something to look for.
         self.shared.feed.push(&changes);
@@ -292,7 +354,9 @@ impl Driver {
         let mut is_first = false;
         self.shared.state.send_modify(|it| {
             is_first = it.proved.is_none();
-            let began = it.proved.as_ref().map_or(began, |it| it.began.max(began));
+            // What a writer told proves nothing: the last proof stays.
+            let began = it.proved.as_ref().map(|it| it.began).max(began);
+            let began = began.unwrap_or_else(Instant::now);
             it.proved = Some(Proved { local, began });
         });
         self.shared.feed.tell(version);
@@ -340,6 +404,13 @@ impl Driver {
                 let is_abandoned = !is_open && self.checks.waiters.len() == 0;
                 return if is_abandoned && self.asks.is_empty() { Err(Ended) } else { Ok(()) };
             }
+            // A writer told of a head that the store does not go on from, or
+            // never had: begun anew, from what the store has.
+            CheckFailure::Refused(error) if self.is_ahead_of_checks() => {
+                tracing::error!(%history, %error, "a writer told of a head that the store denies");
+                self.owner.ended(&self.shared);
+                return Err(Ended);
+            }
             CheckFailure::Refused(error) => {
                 tracing::warn!(%history, %error, "the head is not served");
                 !is_open
@@ -360,6 +431,13 @@ impl Driver {
             drop(reply.send(Err(failure.clone())));
         }
         if is_end { Err(Ended) } else { Ok(()) }
+    }
+}
+
+impl Driver {
+    /// Whether the local head is one that only a writer has told of.
+    fn is_ahead_of_checks(&self) -> bool {
+        self.shared.local().is_some_and(|it| self.checks.checked.as_ref() != Some(&it.tag))
     }
 }
 

@@ -10,6 +10,7 @@ mod driver;
 mod hydration;
 mod older;
 mod pace;
+mod pushed;
 mod waiters;
 mod watched;
 
@@ -31,6 +32,8 @@ use self::driver::{Ask, Checks, Driver, Want};
 use self::hydration::Hydration;
 pub(crate) use self::older::Missing;
 use self::pace::Pace;
+pub use self::pushed::PushedHead;
+use self::pushed::Pushed;
 use self::watched::Watched;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
@@ -76,6 +79,8 @@ pub(crate) struct Shared {
     memory: MemoryPart,
     /// The revision that a writer has told of last.
     noticed: AtomicU64,
+    /// Heads that writers have published since, as they told.
+    pushed: Mutex<Pushed>,
     /// Wakes the driver after a notice.
     kick: Notify,
     /// Old versions are made one at a time: each takes the whole tail.
@@ -134,6 +139,7 @@ impl Follower {
             feed: Arc::new(Feed::new(config.feed_limits())),
             memory: memory.part(),
             noticed: AtomicU64::new(0),
+            pushed: Mutex::default(),
             kick: Notify::new(),
             older: Semaphore::new(1),
         });
@@ -349,6 +355,19 @@ impl Shared {
         let revision = if is_other { local.head.revision.next() } else { revision };
         if local.head.revision < revision {
             self.noticed.store(revision.get(), Ordering::Relaxed);
+            self.kick.notify_one();
+        }
+    }
+
+    /// A writer has published this head. As a notice of it, where it does not
+    /// follow the local one.
+    pub(crate) fn push(&self, id: HistoryId, revision: Revision, head: PushedHead) {
+        let Some(local) = self.local() else { return };
+        if local.head.history_id != id {
+            return self.notice(id, revision);
+        }
+        if local.head.revision < revision {
+            lock(&self.pushed).add(revision, head);
             self.kick.notify_one();
         }
     }

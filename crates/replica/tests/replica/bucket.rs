@@ -315,6 +315,11 @@ pub(crate) fn put(text: &str, value: &str) -> Resolved {
     Resolved::Put(key(text), Bytes::copy_from_slice(value.as_bytes()))
 }
 
+/// A change entry of version 1 that puts one value.
+pub(crate) fn entry_of(text: &str, value: &str) -> Bytes {
+    encode(version(1), 0, vec![put(text, value)])
+}
+
 fn encode(version: StateVersion, decided_at_ms: u64, mutations: Vec<Resolved>) -> Bytes {
     let operation = AcceptedOperation {
         id: OperationId::parse(&format!("op-{}", version.get())).unwrap(),

@@ -4,21 +4,28 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use headwater_core::format;
+use headwater_core::hash::ContentHash;
+use headwater_core::head::{Append, ChangeBody};
+use headwater_core::id::Tag;
 use headwater_core::version::Revision;
 use headwater_proto::v1::write_service_server::{WriteService, WriteServiceServer};
 use headwater_proto::v1::{
-    GetOperationRequest, GetOperationResponse, SubmitRequest, SubmitResponse, SubmitStreamResponse,
+    GetOperationRequest, GetOperationResponse, PublishedHead, SubmitRequest, SubmitResponse, SubmitStreamResponse,
     SubscribeHeadsRequest, SubscribeHeadsResponse,
 };
-use headwater_replica::{Consistency, Reader, ReplicaConfig};
-use headwater_store::Call;
+use headwater_replica::{Consistency, PushedHead, Reader, ReplicaConfig};
+use headwater_store::{Call, Fault, Rule};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::bucket::{PATIENCE, Rig, TestWriter, deadline, name, quiet};
+use crate::bucket::{
+    PATIENCE, Rig, TestWriter, arrived, deadline, entry_of, key, name, quiet,
+};
 
 /// Says what a test tells it to.
 #[derive(Clone)]
@@ -110,6 +117,25 @@ impl FakeWriter {
         self.subscribed.send_modify(Vec::clear);
     }
 
+    /// As `tell`, with the head itself.
+    fn push(&self, writer: &TestWriter, changes: Vec<Bytes>) {
+        let head = &writer.head;
+        let published = PublishedHead {
+            head: format::head::encode(head).into(),
+            etag: writer.tag.e_tag().map(str::to_owned),
+            store_version: writer.tag.version().map(str::to_owned),
+            changes,
+        };
+        let notice = SubscribeHeadsResponse {
+            history: head.history.to_string(),
+            history_id: head.history_id.to_string(),
+            revision: head.revision.get(),
+            state_version: head.state_version.get(),
+            published: Some(published),
+        };
+        self.notices.send(notice).unwrap();
+    }
+
     fn tell(&self, writer: &TestWriter) {
         let head = &writer.head;
         let notice = SubscribeHeadsResponse {
@@ -117,6 +143,7 @@ impl FakeWriter {
             history_id: head.history_id.to_string(),
             revision: head.revision.get(),
             state_version: head.state_version.get(),
+            published: None,
         };
         self.notices.send(notice).unwrap();
     }
@@ -233,4 +260,157 @@ async fn a_notice_of_another_history_ends_the_old_one() {
 
     let pinned = rig.reader().pin(Consistency::Any, deadline()).await.unwrap();
     assert_eq!(pinned.history_id(), second.head.history_id);
+}
+
+/// The head of a writer, as it would push it.
+fn pushed(writer: &TestWriter, entries: Vec<Bytes>) -> PushedHead {
+    let head = format::head::encode(&writer.head).into();
+    PushedHead { head, tag: writer.tag.clone(), entries }
+}
+
+fn push(rig: &Rig, writer: &TestWriter, entries: Vec<Bytes>) {
+    let head = &writer.head;
+    rig.replica.push(&head.history, head.history_id, head.revision, pushed(writer, entries));
+}
+
+async fn a_moment() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test]
+async fn a_pushed_head_and_its_entries_are_visible_without_a_call() {
+    let fake = FakeWriter::new();
+    let mut rig = rig_with(&fake).await;
+    fake.subscribed(&["h"]).await;
+    for i in 1..=5 {
+        rig.writer.put("k", "v").await;
+        fake.push(&rig.writer, Vec::new());
+        assert!(has(&rig.reader(), i).await);
+    }
+    let staged = rig.writer.put_staged("s", "w").await;
+    let entry = rig.faults.behind().get(&staged).await.unwrap();
+    // Of many entries those are taken that the head names.
+    fake.push(&rig.writer, vec![Bytes::from_static(b"no entry"), entry]);
+    assert!(has(&rig.reader(), 6).await);
+    assert_eq!(rig.read("s", Consistency::Any).await.unwrap().0.unwrap(), "w");
+
+    assert_eq!(rig.count(Call::ReadHead) + rig.count(Call::Get), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_that_were_not_pushed_are_fetched() {
+    let mut rig = Rig::open(quiet()).await;
+    rig.writer.put_staged("s", "w").await;
+
+    push(&rig, &rig.writer, Vec::new());
+    a_moment().await;
+
+    assert_eq!(rig.read("s", Consistency::Any).await.unwrap().1, 1);
+    assert_eq!(rig.count(Call::Get), 1);
+    assert_eq!(rig.count(Call::ReadHead), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pushes_come_in_any_order_and_again() {
+    let mut rig = Rig::open(quiet()).await;
+    let mut all = Vec::new();
+    for i in 0..4 {
+        let staged = rig.writer.put_staged("s", &format!("w{i}")).await;
+        let entry = rig.faults.behind().get(&staged).await.unwrap();
+        all.push((rig.writer.head.revision, pushed(&rig.writer, vec![entry])));
+    }
+    let (history, id) = (rig.writer.head.history.clone(), rig.writer.head.history_id);
+    for (at, expected) in [(1, 2), (0, 2), (3, 4), (3, 4), (2, 4)] {
+        let (revision, head) = all[at].clone();
+        rig.replica.push(&history, id, revision, head);
+        a_moment().await;
+        assert_eq!(rig.read("s", Consistency::Any).await.unwrap().1, expected, "after {at}");
+    }
+    assert_eq!(rig.count(Call::ReadHead), 0);
+    // Of versions 1 and 3 the heads came too late, and so did the entries.
+    assert_eq!(rig.count(Call::Get), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pushed_head_is_no_proof() {
+    let mut rig = Rig::open(quiet()).await;
+    rig.writer.put("k", "v").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    push(&rig, &rig.writer, Vec::new());
+    a_moment().await;
+
+    // The age of what is at hand is that of the last proof.
+    let pinned = rig.reader().pin(Consistency::Any, deadline()).await.unwrap();
+    assert!(Duration::from_secs(5) <= pinned.proof_age());
+    // A strong read asks, and is answered by a 304.
+    assert_eq!(rig.read("k", Consistency::Strong).await.unwrap().1, 1);
+    assert_eq!(rig.count(Call::ReadHead), 1);
+
+    rig.writer.put("k", "w").await;
+    push(&rig, &rig.writer, Vec::new());
+    a_moment().await;
+    rig.faults.add(Rule::new(Fault::LoseCall).on(Call::ReadHead).times(1_000));
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 2);
+    let soon = tokio::time::Instant::now() + Duration::from_secs(2);
+    let failed = rig.reader().get(&key("k"), Consistency::Strong, soon).await;
+    assert!(failed.is_err(), "a strong read without the store's word");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_does_not_satisfy_a_check_that_read_an_older_head() {
+    let mut rig = Rig::open(quiet()).await;
+    let gate = rig.hold_answers(1);
+    let reader = rig.reader();
+    let strong = tokio::spawn(async move {
+        reader.get(&key("k"), Consistency::Strong, deadline()).await.unwrap().1.version().get()
+    });
+    arrived(&gate, 1).await;
+    rig.writer.put("k", "v").await;
+    push(&rig, &rig.writer, Vec::new());
+    a_moment().await;
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 1);
+
+    gate.open();
+
+    // What it read was current after it began, and what is served is newer.
+    assert_eq!(strong.await.unwrap(), 1);
+    assert_eq!(rig.read("k", Consistency::Strong).await.unwrap().1, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_denies_is_not_served_after_the_next_check() {
+    let mut rig = Rig::open(quiet()).await;
+    // A head that a writer made and never published, which the store goes past.
+    let mut next = rig.writer.successor();
+    let bytes = Bytes::from_static(b"never");
+    let entry = entry_of("lie", "never");
+    let hash = ContentHash::of(&entry);
+    next.append(Append { hash, body: ChangeBody::Inline(entry), operations: 1 });
+    let lie = next.finish();
+    let head = format::head::encode(&lie).into();
+    let it = PushedHead { head, tag: Tag::new("never"), entries: vec![bytes] };
+    rig.replica.push(&lie.history, lie.history_id, lie.revision, it);
+    a_moment().await;
+    assert_eq!(rig.read("lie", Consistency::Any).await.unwrap().1, 1);
+
+    rig.writer.put("k", "true").await;
+    rig.writer.put("k", "truer").await;
+
+    assert_eq!(rig.read("k", Consistency::Strong).await.unwrap(), (Some("truer".into()), 2));
+    assert_eq!(rig.read("lie", Consistency::Any).await.unwrap(), (None, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_that_does_not_follow_is_a_reason_to_ask() {
+    let mut rig = Rig::open(quiet()).await;
+    rig.writer.put("k", "v").await;
+    let (history, id) = (rig.writer.head.history.clone(), rig.writer.head.history_id);
+    let head = Bytes::from_static(b"{}");
+    let it = PushedHead { head, tag: Tag::new("x"), entries: Vec::new() };
+
+    rig.replica.push(&history, id, rig.writer.head.revision, it);
+    a_moment().await;
+
+    assert_eq!(rig.count(Call::ReadHead), 1);
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 1);
 }

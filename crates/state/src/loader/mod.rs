@@ -6,13 +6,16 @@ mod reached;
 mod receipts;
 mod tail;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::follow::{self, Chain, FollowError, Plan, Position};
 use headwater_core::format;
+use headwater_core::hash::ContentHash;
 use headwater_core::head::{Head, SnapshotRef};
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::StateVersion;
@@ -52,6 +55,8 @@ pub struct Loader {
     options: LoadOptions,
     changes_decoded: Arc<AtomicU64>,
     fallbacks: Arc<AtomicU64>,
+    /// Change entries that need not be fetched.
+    given: Arc<BTreeMap<ContentHash, Bytes>>,
 }
 
 /// A head, opened.
@@ -86,8 +91,16 @@ impl Loader {
         let options = LoadOptions { fetches_max: options.fetches_max.max(1) };
         let source = Arc::new(Source { store, history, disk: None });
         let (archive_cache, changes_decoded) = (Arc::default(), Arc::default());
-        let fallbacks = Arc::default();
-        Self { source, cache, archive_cache, options, changes_decoded, fallbacks }
+        let (fallbacks, given) = (Arc::default(), Arc::default());
+        Self { source, cache, archive_cache, options, changes_decoded, fallbacks, given }
+    }
+
+    /// As this one, with change entries that are at hand already. They are used
+    /// where a head names their hash, and for nothing else.
+    #[must_use]
+    pub fn with_changes(self, entries: impl IntoIterator<Item = Bytes>) -> Self {
+        let given = entries.into_iter().map(|it| (ContentHash::of(&it), it)).collect();
+        Self { given: Arc::new(given), ..self }
     }
 
     /// As this one, with objects of every history kept on a disk as well.

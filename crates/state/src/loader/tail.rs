@@ -55,7 +55,10 @@ impl Loader {
                 Ok(vec![self.load(version, hash, bytes, key)?])
             }
             Step::Change { version, object } => {
-                let bytes = self.source.fetch(&object).await?;
+                let bytes = match self.given.get(&object.hash) {
+                    Some(bytes) => bytes.clone(),
+                    None => self.source.fetch(&object).await?,
+                };
                 let key = || self.source.history.object_key(&object.key);
                 Ok(vec![self.load(version, object.hash, bytes, key)?])
             }

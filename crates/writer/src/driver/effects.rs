@@ -17,7 +17,8 @@ use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
 use tokio::time::{Instant, sleep};
 
 use super::read::{backoff_bound, read, read_trouble, state_trouble};
-use super::{Done, Driver, Told};
+use super::{Done, Driver, Predicted, Told};
+use crate::histories::PUSHED_BYTES_MAX;
 
 /// Request records of one batch written at a time.
 const RECORDS_AT_ONCE: usize = 32;
@@ -47,11 +48,15 @@ impl Driver {
                     })
                 });
             }
-            Effect::Decided { batch, version, change, hash, .. } => {
+            Effect::Decided { batch, version, change, hash, bytes } => {
                 if let Some(view) = self.newest_view() {
                     let view = view.apply(&change, hash);
                     assert_eq!(view.version(), version, "batches are decided in order");
-                    self.predicted.push_back((batch, view));
+                    // One that travels in the head is in there.
+                    let inline_max = self.parts.config.inline_bytes_max;
+                    let is_told = inline_max < bytes.len() && bytes.len() <= PUSHED_BYTES_MAX;
+                    let entry = is_told.then_some(bytes);
+                    self.predicted.push_back(Predicted { batch, view, entry });
                 }
             }
             Effect::Stage { batch, change, records, failures } => {
@@ -65,7 +70,7 @@ impl Driver {
             Effect::Publish { if_match, bytes } => self.publish(if_match, bytes),
             Effect::Advanced { observed, batches } => self.on_advanced(&observed, &batches),
             Effect::RolledBack { from } => {
-                if let Some(at) = self.predicted.iter().position(|(id, _)| from <= *id) {
+                if let Some(at) = self.predicted.iter().position(|it| from <= it.batch) {
                     self.predicted.truncate(at);
                 }
             }
@@ -100,6 +105,7 @@ impl Driver {
     fn publish(&mut self, if_match: Tag, bytes: Bytes) {
         let store = Arc::clone(&self.parts.store);
         let key = self.parts.history.head_key();
+        self.sent.begin(bytes.clone());
         self.begin(async move {
             let began = Instant::now();
             let reply = store.replace_head(&key, &if_match, bytes).await;

@@ -13,6 +13,7 @@
 //! is shared.
 
 mod effects;
+mod notice;
 mod pace;
 mod read;
 mod upkeep;
@@ -25,6 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -165,6 +167,15 @@ struct Confirmed {
     position: Position,
 }
 
+/// The state after a batch that is decided.
+#[derive(Clone, Debug)]
+struct Predicted {
+    batch: BatchId,
+    view: View,
+    /// Its change entry, where it is small enough to be told with the head.
+    entry: Option<Bytes>,
+}
+
 /// What a piece of work under way ends with.
 enum Done {
     Event(Event),
@@ -179,7 +190,7 @@ pub(crate) struct Driver {
     publisher: Publisher,
     waiting: Waiting,
     confirmed: Option<Confirmed>,
-    predicted: VecDeque<(BatchId, View)>,
+    predicted: VecDeque<Predicted>,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     upkeep: Upkeep,
     /// How long one attempt takes, for back-off.
@@ -197,6 +208,8 @@ pub(crate) struct Driver {
     inbox: Vec<Asked>,
     /// Maintenance of others, and whoever waits for it.
     maintained: Vec<(Maintenance, oneshot::Sender<bool>)>,
+    /// The head that is being sent, and then its tag too.
+    sent: notice::Sent,
     hand_over_at: Option<Instant>,
     /// The latest that `hand_over_at` may become, while others keep coming.
     linger_until: Option<Instant>,
@@ -223,6 +236,7 @@ impl Driver {
             next_ticket: 0,
             inbox: Vec::new(),
             maintained: Vec::new(),
+            sent: notice::Sent::default(),
             hand_over_at: None,
             linger_until: None,
         }
@@ -379,6 +393,7 @@ impl Driver {
                 // Smoothed, so that one slow call does not set the pace.
                 self.attempt = (self.attempt * 7 + took) / 8;
                 paced = self.next_turn(&reply).map(Event::Paced);
+                self.sent.answered(&reply);
                 effects::published(reply)
             }
             Done::Rebased(view) => {
@@ -398,7 +413,7 @@ impl Driver {
         let effects = self.publisher.on_all(events);
         self.carry_out(effects);
         if is_read {
-            self.notify();
+            self.tell_seen();
             self.begin_upkeep();
         }
     }
@@ -422,36 +437,27 @@ impl Driver {
             .confirmed
             .as_ref()
             .is_some_and(|it| it.position.revision == observed.head.revision);
-        while self.predicted.front().is_some_and(|(id, _)| batches.contains(id))
-            && let Some((_, view)) = self.predicted.pop_front()
+        let mut entries = Vec::new();
+        while self.predicted.front().is_some_and(|it| batches.contains(&it.batch))
+            && let Some(Predicted { view, entry, .. }) = self.predicted.pop_front()
         {
             if !is_there && let Some(confirmed) = &mut self.confirmed {
                 confirmed.view = view;
             }
+            entries.extend(entry);
         }
         if let Some(confirmed) = &mut self.confirmed {
             confirmed.position = Position::of(&observed.head);
             self.parts.seen.note(&self.parts.history, confirmed.position);
         }
-        self.notify();
+        self.tell_published(observed, entries);
         self.begin_rebase();
         self.begin_upkeep();
     }
 
-    /// Tells whoever follows. Nobody may be there, which is fine.
-    fn notify(&self) {
-        let Some(observed) = self.publisher.observed() else { return };
-        let _nobody = self.parts.notices.send(HeadNotice {
-            history: self.parts.history.clone(),
-            history_id: observed.head.history_id,
-            revision: observed.head.revision,
-            state_version: observed.head.state_version,
-        });
-    }
-
     /// The state after every batch decided so far.
     fn newest_view(&self) -> Option<View> {
-        let predicted = self.predicted.back().map(|(_, view)| view);
+        let predicted = self.predicted.back().map(|it| &it.view);
         predicted.or(self.confirmed.as_ref().map(|it| &it.view)).cloned()
     }
 

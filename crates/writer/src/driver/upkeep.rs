@@ -439,7 +439,7 @@ impl Driver {
         self.upkeep.is_rebasing = false;
         let Some(rebased) = rebased else { return };
         let confirmed = self.confirmed.iter_mut().map(|it| &mut it.view);
-        for view in confirmed.chain(self.predicted.iter_mut().map(|(_, view)| view)) {
+        for view in confirmed.chain(self.predicted.iter_mut().map(|it| &mut it.view)) {
             if let Some(moved) = view.rebase_onto(&rebased) {
                 *view = moved;
             }

@@ -1,0 +1,70 @@
+//! Telling those who follow what was published.
+//!
+//! What is told is never the only way to it: whoever hears nothing finds the
+//! head in the store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headwater_core::head::ObservedHead;
+use headwater_core::id::Tag;
+use headwater_store::HeadWrite;
+
+use super::Driver;
+use crate::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
+
+/// The head that was sent last.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    bytes: Bytes,
+    /// What the store called it, once it said that it took it.
+    tag: Option<Tag>,
+}
+
+impl Sent {
+    pub(super) fn begin(&mut self, bytes: Bytes) {
+        *self = Self { bytes, tag: None };
+    }
+
+    pub(super) fn answered(&mut self, reply: &HeadWrite) {
+        self.tag = match reply {
+            HeadWrite::Replaced { tag } => Some(tag.clone()),
+            HeadWrite::Mismatch | HeadWrite::Gone | HeadWrite::NoAnswer(_) => None,
+        };
+    }
+
+    /// Its bytes, if it is the head with this tag.
+    fn bytes_of(&self, tag: &Tag) -> Option<Bytes> {
+        (self.tag.as_ref() == Some(tag)).then(|| self.bytes.clone())
+    }
+}
+
+impl Driver {
+    /// Tells of a head that is ours. `entries` are changes that it brings.
+    pub(super) fn tell_published(&self, observed: &ObservedHead, entries: Vec<Bytes>) {
+        let size_bytes: usize = entries.iter().map(Bytes::len).sum();
+        let changes = if size_bytes <= PUSHED_BYTES_MAX { entries } else { Vec::new() };
+        let published = self.sent.bytes_of(&observed.tag).map(|bytes| {
+            Arc::new(PublishedHead { bytes, tag: observed.tag.clone(), changes })
+        });
+        self.tell(observed, published);
+    }
+
+    /// Tells of a head that was read.
+    pub(super) fn tell_seen(&self) {
+        if let Some(observed) = self.publisher.observed() {
+            self.tell(observed, None);
+        }
+    }
+
+    fn tell(&self, observed: &ObservedHead, published: Option<Arc<PublishedHead>>) {
+        // Nobody may be there, which is fine.
+        let _nobody = self.parts.notices.send(HeadNotice {
+            history: self.parts.history.clone(),
+            history_id: observed.head.history_id,
+            revision: observed.head.revision,
+            state_version: observed.head.state_version,
+            published,
+        });
+    }
+}
