@@ -225,7 +225,7 @@ impl Load {
     }
 
     /// Freshness checks of one replica, a second.
-    fn checks(&self, batching: &Batching) -> f64 {
+    fn checks(&self) -> f64 {
         let shared = count(self.replica.checks_in_flight_max) / self.read_seconds;
         let polls = if self.replica.poll_ms == 0 {
             0.0
@@ -254,7 +254,7 @@ impl Load {
     }
 
     fn follow(&self, batching: &Batching) -> Usage {
-        let checks = self.checks(batching);
+        let checks = self.checks();
         if checks <= 0.0 || self.replicas <= 0.0 {
             return Usage::default();
         }

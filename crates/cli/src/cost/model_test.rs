@@ -169,7 +169,7 @@ async fn batches_at_the_edge_of_what_travels_in_the_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_told_asks_for_each_head() {
+async fn a_replica_that_is_told_costs_its_polls() {
     check(Load { is_pushed: true, ..load(5.0, 100) }, 1_500, 0.1).await;
 }
 
