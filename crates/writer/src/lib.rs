@@ -50,8 +50,8 @@ use tokio::time::Instant;
 
 pub use self::config::{ConfigError, WriterConfig};
 pub use self::driver::{AskError, Question, Told};
-pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
 use self::histories::Histories;
+pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;
 use self::retention_service::RetentionRpc;

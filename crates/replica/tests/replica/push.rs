@@ -12,8 +12,8 @@ use headwater_core::id::Tag;
 use headwater_core::version::Revision;
 use headwater_proto::v1::write_service_server::{WriteService, WriteServiceServer};
 use headwater_proto::v1::{
-    GetOperationRequest, GetOperationResponse, PublishedHead, SubmitRequest, SubmitResponse, SubmitStreamResponse,
-    SubscribeHeadsRequest, SubscribeHeadsResponse,
+    GetOperationRequest, GetOperationResponse, PublishedHead, SubmitRequest, SubmitResponse,
+    SubmitStreamResponse, SubscribeHeadsRequest, SubscribeHeadsResponse,
 };
 use headwater_replica::{Consistency, PushedHead, Reader, ReplicaConfig};
 use headwater_store::{Call, Fault, Rule};
@@ -23,9 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::bucket::{
-    PATIENCE, Rig, TestWriter, arrived, deadline, entry_of, key, name, quiet,
-};
+use crate::bucket::{PATIENCE, Rig, TestWriter, arrived, deadline, entry_of, key, name, quiet};
 
 /// Says what a test tells it to.
 #[derive(Clone)]

@@ -44,9 +44,10 @@ impl Driver {
     pub(super) fn tell_published(&self, observed: &ObservedHead, entries: Vec<Bytes>) {
         let size_bytes: usize = entries.iter().map(Bytes::len).sum();
         let changes = if size_bytes <= PUSHED_BYTES_MAX { entries } else { Vec::new() };
-        let published = self.sent.bytes_of(&observed.tag).map(|bytes| {
-            Arc::new(PublishedHead { bytes, tag: observed.tag.clone(), changes })
-        });
+        let published = self
+            .sent
+            .bytes_of(&observed.tag)
+            .map(|bytes| Arc::new(PublishedHead { bytes, tag: observed.tag.clone(), changes }));
         self.tell(observed, published);
     }
 
