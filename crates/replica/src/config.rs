@@ -15,8 +15,9 @@ use crate::watch::FeedLimits;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplicaConfig {
-    /// Writers that tell when they have published: `host:port` or an http URL.
-    /// May be given several times. None: polling and reads find out.
+    /// Writers that tell what they have published: `host:port` or an http URL.
+    /// May be given several times. None: polling and reads find out. Until the
+    /// next check their word is served to reads that want no proof.
     #[arg(
         long = "writer",
         value_name = "ADDRESS",
