@@ -203,6 +203,17 @@ pub struct ReplicaConfig {
         env = "HEADWATER_REPLICA_WATCH_OLDER_BYTES"
     )]
     pub watch_older_bytes: u64,
+    /// Bytes that all watches of the process hold together: changes that are kept
+    /// for them, and messages that wait for their callers. Past it changes are
+    /// read from the store instead, and the watch whose caller has taken nothing
+    /// for the longest time, and for a second at least, is ended.
+    #[arg(
+        id = "replica-watch-bytes",
+        long = "replica-watch-bytes",
+        default_value_t = Self::WATCH_BYTES,
+        env = "HEADWATER_REPLICA_WATCH_BYTES"
+    )]
+    pub watch_bytes: u64,
     /// Longest time for a request, in milliseconds, where the caller names none
     /// or a longer one.
     #[arg(
@@ -258,6 +269,9 @@ impl ReplicaConfig {
     const WATCH_STALL_MS: u64 = 60_000;
     const WATCH_LIVE_BYTES: u64 = 8 << 20;
     const WATCH_OLDER_BYTES: u64 = 16 << 20;
+    /// Of twenty histories all that their watches may keep, or what waits for 500
+    /// callers that do not read.
+    const WATCH_BYTES: u64 = 512 << 20;
     const REQUEST_TIMEOUT_MS: u64 = 30_000;
 
     /// Checks the settings.
@@ -360,6 +374,7 @@ impl Default for ReplicaConfig {
             watch_stall_ms: Self::WATCH_STALL_MS,
             watch_live_bytes: Self::WATCH_LIVE_BYTES,
             watch_older_bytes: Self::WATCH_OLDER_BYTES,
+            watch_bytes: Self::WATCH_BYTES,
             request_timeout_ms: Self::REQUEST_TIMEOUT_MS,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use headwater_core::id::{HistoryId, HistoryName};
@@ -19,7 +20,7 @@ use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::follower::{Follower, FollowerOptions, Owner, PinError, PushedHead, Shared, lock};
 use crate::local::Pinned;
-use crate::watch::{Places, WatchFigures};
+use crate::watch::{Budget, Places, WatchFigures};
 
 /// How often a history may be replaced under one request.
 const LOOKUPS_MAX: usize = 4;
@@ -36,6 +37,7 @@ pub(crate) struct Histories {
     options: FollowerOptions,
     tasks: TaskTracker,
     watch_places: Places,
+    snapshot_fallbacks: Arc<AtomicU64>,
     by_name: Mutex<BTreeMap<HistoryName, Slot>>,
     /// Counts histories that were opened, for those who subscribe to them.
     n_opened: watch::Sender<u64>,
@@ -86,6 +88,7 @@ impl Histories {
             options,
             tasks,
             watch_places,
+            snapshot_fallbacks: Arc::default(),
             by_name,
             n_opened: watch::Sender::new(0),
         }
@@ -137,7 +140,8 @@ impl Histories {
         let fetches_max = self.options.config.fetches_max;
         let options = LoadOptions { fetches_max };
         let mut loader =
-            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options);
+            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options)
+                .with_fallbacks_in(Arc::clone(&self.snapshot_fallbacks));
         if let Some(disk) = &self.disk {
             loader = loader.with_disk(disk.clone());
         }
@@ -151,6 +155,10 @@ impl Histories {
 
     pub(crate) fn config(&self) -> &ReplicaConfig {
         &self.options.config
+    }
+
+    pub(crate) fn watch_budget(&self) -> &Budget {
+        &self.options.watch_budget
     }
 
     pub(crate) fn watch_places(&self) -> &Places {
@@ -173,6 +181,7 @@ impl Histories {
         Some(WatchFigures {
             watchers: shared.feed().n_watchers(),
             watchers_of_process: self.watch_places.n_taken(),
+            bytes_of_process: self.watch_budget().size_bytes(),
             bytes_shared: shared.feed().size_bytes(),
             changes_decoded: shared.loader().changes_decoded(),
         })
@@ -231,6 +240,10 @@ impl Histories {
 
     pub(crate) fn overlay_bytes(&self) -> u64 {
         self.options.memory.size_bytes()
+    }
+
+    pub(crate) fn snapshot_fallbacks(&self) -> u64 {
+        self.snapshot_fallbacks.load(Ordering::Relaxed)
     }
 
     /// Keeps the number of open histories.

@@ -34,7 +34,6 @@ mod failure;
 mod follower;
 mod histories;
 mod local;
-mod memory;
 mod push;
 mod reader;
 mod recent;

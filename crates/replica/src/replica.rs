@@ -15,11 +15,11 @@ use tokio_util::task::TaskTracker;
 use crate::config::{ConfigError, ReplicaConfig};
 use crate::follower::{FollowerOptions, PushedHead};
 use crate::histories::Histories;
-use crate::memory::Memory;
 use crate::push;
 use crate::reader::Reader;
 use crate::service::{ReadRpc, WatchRpc};
-use crate::watch::WatchFigures;
+use crate::watch::{Budget, WatchFigures};
+use headwater_state::Memory;
 
 /// A running replica.
 ///
@@ -73,6 +73,7 @@ pub fn start(
         seen: Seen::default(),
         hydration: config.hydration(),
         memory: Memory::default(),
+        watch_budget: Budget::new(config.watch_bytes),
     };
     let histories = Arc::new(Histories::new(store, disk, options, tasks.clone()));
     tasks.spawn(drop_idle(Arc::clone(&histories), config.idle(), stop.clone()));
@@ -135,6 +136,12 @@ impl Replica {
     /// What the tails of the open histories take in memory, in bytes, about.
     pub fn overlay_bytes(&self) -> u64 {
         self.histories.overlay_bytes()
+    }
+
+    /// How often the snapshot of a head was found to be lost, and an older one
+    /// made up for it. More than none: `headwater verify` says what is lost.
+    pub fn snapshot_fallbacks(&self) -> u64 {
+        self.histories.snapshot_fallbacks()
     }
 
     /// Names of the histories that are open, in order.

@@ -101,26 +101,40 @@ async fn where_nothing_else_is_left_the_lost_snapshot_is_named() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_history_that_was_opened_from_an_older_snapshot_is_followed_on() {
     let mut bucket = archived().await;
     let snapshot = bucket.full_key(&bucket.head.snapshot.object);
     bucket.faults.add(Rule::new(Fault::Corrupt).on(Call::Get).key_has(&snapshot));
     let loader = bucket.cold_loader();
     let opened = loader.open(&bucket.head).await.unwrap();
-    let position = Position::of(&bucket.head);
-    bucket.commit(vec![put("k1", "newer still")]).await;
+    assert_eq!(loader.snapshot_fallbacks(), 1);
+    bucket.faults.clear_log();
+    let mut view = opened.view;
+    for round in 0..5 {
+        let position = Position::of(&bucket.head);
+        bucket.commit(vec![put("k1", format!("newer still {round}"))]).await;
 
-    let advanced = loader.advance(&opened.view, &position, &bucket.head).await.unwrap();
+        view = loader.advance(&view, &position, &bucket.head).await.unwrap().view;
 
-    assert_eq!(advanced.view.version(), bucket.head.state_version);
-    let entry = advanced.view.get(&key("k1")).await.unwrap().unwrap();
-    assert_eq!(entry.value, "newer still");
-    assert_eq!(loader.snapshot_fallbacks(), 2);
-    // A snapshot that can be read again takes over.
-    bucket.faults.clear();
-    let position = Position::of(&bucket.head);
-    bucket.commit(vec![put("k1", "the newest")]).await;
-    let advanced = loader.advance(&advanced.view, &position, &bucket.head).await.unwrap();
-    assert_eq!(advanced.view.snapshot(), &bucket.head.snapshot);
+        assert_eq!(view.version(), bucket.head.state_version);
+        let entry = view.get(&key("k1")).await.unwrap().unwrap();
+        assert_eq!(entry.value, format!("newer still {round}"));
+    }
+    let asked = |bucket: &Bucket| bucket.faults.log().iter().any(|(_, key)| *key == snapshot);
+    assert!(!asked(&bucket), "what is lost is not asked for with each head");
+    // It is looked for again after a while, and one that can be read takes over.
+    for is_whole in [false, true] {
+        if is_whole {
+            bucket.faults.clear();
+        }
+        tokio::time::advance(Duration::from_secs(61)).await;
+        let position = Position::of(&bucket.head);
+        bucket.commit(vec![put("k1", "the newest")]).await;
+        view = loader.advance(&view, &position, &bucket.head).await.unwrap().view;
+        assert!(asked(&bucket));
+        assert_eq!(loader.snapshot_fallbacks(), 2, "one more, a minute later");
+        assert_eq!(view.snapshot() == &bucket.head.snapshot, is_whole);
+        bucket.faults.clear_log();
+    }
 }

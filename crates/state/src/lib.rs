@@ -31,6 +31,7 @@ mod disk;
 mod error;
 mod hydrate;
 mod loader;
+mod memory;
 mod overlay;
 mod page;
 mod seen;
@@ -46,6 +47,8 @@ mod build_test;
 mod cold_test;
 #[cfg(test)]
 mod damage_test;
+#[cfg(test)]
+mod difference_test;
 #[cfg(test)]
 mod fetch_test;
 #[cfg(test)]
@@ -66,5 +69,6 @@ pub use self::disk::{DiskCache, DiskCacheInUse, DiskReadings};
 pub use self::error::{BuildError, Defect, StateError};
 pub use self::hydrate::{Hydrated, HydrationRate};
 pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened, ReachedObject};
+pub use self::memory::{Memory, MemoryPart};
 pub use self::seen::Seen;
 pub use self::view::{Difference, Entry, Page, Scan, View};

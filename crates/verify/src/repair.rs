@@ -84,6 +84,19 @@ pub enum PlanError {
     /// The head or the archive could not be read.
     #[error("the head or the archive is damaged: bring it back first")]
     NoBasis,
+    /// A repair leaves archived snapshots out, and a fork may name parts of them.
+    #[error(
+        "it was forked into {}: a repair could let go of what {} still read{}; delete the fork, or \
+         let it compact until it needs its source no more, and check again; or bring the object \
+         back from a copy",
+        children.join(", "),
+        if children.len() == 1 { "it" } else { "they" },
+        if children.len() == 1 { "s" } else { "" }
+    )]
+    Forked {
+        /// Names of the histories that still need it.
+        children: Vec<String>,
+    },
     /// There is nothing to build from.
     #[error(
         "no sound snapshot before version {version} with all the changes since is kept: bring the \
@@ -155,6 +168,11 @@ impl Plan {
             return Err(PlanError::NoBasis);
         }
         let newest = basis.head.snapshot.version;
+        let children = basis.head.pins.iter().filter_map(|it| it.child.as_ref());
+        let children: Vec<String> = children.map(|it| it.history.to_string()).collect();
+        if !children.is_empty() && basis.has_damage() {
+            return Err(PlanError::Forked { children });
+        }
         let step = if basis.soundness(newest) == Soundness::Damaged {
             basis.plan_rebuild(newest)?
         } else {
@@ -194,6 +212,10 @@ impl Plan {
 impl Basis {
     fn soundness(&self, version: StateVersion) -> Soundness {
         self.snapshots.get(&version).copied().unwrap_or(Soundness::Unknown)
+    }
+
+    fn has_damage(&self) -> bool {
+        self.snapshots.values().any(|it| *it == Soundness::Damaged)
     }
 
     fn plan_rebuild(&self, newest: StateVersion) -> Result<Step, PlanError> {
@@ -349,8 +371,8 @@ fn update(head: &Head, becomes: Option<ObjectRef>) -> ArchiveUpdate {
         named: Vec::new(),
         accounted: Vec::new(),
         pinned: pins.filter(|it| *it < retained_from).collect(),
-        // A repair leaves archived snapshots out, which a fork may name parts
-        // of: a history with forks is not repaired.
+        // A history with forks is not repaired: the plan refuses it, and a head
+        // that was forked since does not take this.
         forks: BTreeSet::new(),
         expired: Vec::new(),
         needs_base: head.base.is_some(),

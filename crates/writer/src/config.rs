@@ -1,5 +1,6 @@
 //! The writer's settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use headwater_core::head::{HeadLimits, Retention};
@@ -204,7 +205,9 @@ pub struct WriterConfig {
         env = "HEADWATER_WRITER_HISTORY_IDLE_MS"
     )]
     pub history_idle_ms: u64,
-    /// Histories open at a time.
+    /// Histories open at a time. Past it the one that nobody waits for, and
+    /// nobody has used for the longest time, is closed; where somebody waits for
+    /// all of them, a new one is refused.
     #[arg(
         long = "writer-histories-max",
         id = "writer-histories-max",
@@ -212,6 +215,16 @@ pub struct WriterConfig {
         env = "HEADWATER_WRITER_HISTORIES_MAX"
     )]
     pub histories_max: usize,
+    /// Memory for the tails of all open histories together, in bytes, about.
+    /// Past it those that nobody waits for are closed, least recent first.
+    /// Sixteen tails that are about to be compacted.
+    #[arg(
+        long = "writer-overlay-bytes",
+        id = "writer-overlay-bytes",
+        default_value_t = 1 << 30,
+        env = "HEADWATER_WRITER_OVERLAY_BYTES"
+    )]
+    pub overlay_bytes: u64,
     /// Decompressed chunks kept in memory for preconditions, in bytes.
     #[arg(
         long = "writer-chunk-cache-bytes",
@@ -220,6 +233,21 @@ pub struct WriterConfig {
         env = "HEADWATER_WRITER_CHUNK_CACHE_BYTES"
     )]
     pub chunk_cache_bytes: u64,
+    /// Directory for a cache of objects on the local disk, which is made if it is
+    /// not there. One process has it at a time, and one of the two where a
+    /// process is a writer and a replica. Objects are in there as they are read,
+    /// so not encrypted. None: no such cache.
+    #[arg(long = "writer-cache-dir", id = "writer-cache-dir", env = "HEADWATER_WRITER_CACHE_DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// Bytes of objects in the cache on disk. Past it those used least recently
+    /// are deleted.
+    #[arg(
+        long = "writer-cache-disk-bytes",
+        id = "writer-cache-disk-bytes",
+        default_value_t = 10 << 30,
+        env = "HEADWATER_WRITER_CACHE_DISK_BYTES"
+    )]
+    pub cache_disk_bytes: u64,
 }
 
 impl Default for WriterConfig {
@@ -248,7 +276,10 @@ impl Default for WriterConfig {
             operation_timeout_ms: 30_000,
             history_idle_ms: 600_000,
             histories_max: 1_000,
+            overlay_bytes: 1 << 30,
             chunk_cache_bytes: 64 << 20,
+            cache_dir: None,
+            cache_disk_bytes: 10 << 30,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The histories that are open in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use headwater_core::follow::Position;
 use headwater_core::id::{HistoryId, HistoryName, Tag};
 use headwater_core::publish::Maintenance;
 use headwater_core::version::{Revision, StateVersion};
-use headwater_state::{ChunkCache, LoadOptions, Loader, Seen};
+use headwater_state::{ChunkCache, DiskCache, DiskReadings, LoadOptions, Loader, Memory, Seen};
 use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WriterConfig;
 use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
 use crate::keeper::keep;
+use crate::room::{Place, Room};
 
 /// Notices kept for a receiver that is slow to take them.
 /// At most 48 MiB, with what is told in each.
@@ -69,6 +71,10 @@ pub(crate) struct Histories {
     pub(crate) clock: Clock,
     pub(crate) publisher_id: String,
     cache: ChunkCache,
+    disk: Option<DiskCache>,
+    /// What the tails of open histories take.
+    memory: Memory,
+    snapshot_fallbacks: Arc<AtomicU64>,
     /// How far each history was followed: one that went back is refused, also
     /// after it was closed.
     seen: Seen,
@@ -83,6 +89,8 @@ struct Open {
     histories: Option<BTreeMap<HistoryName, Handle>>,
     tasks: JoinSet<()>,
     generation: u64,
+    /// Counts uses, for the order of them.
+    n_uses: u64,
     has_keeper: bool,
 }
 
@@ -94,6 +102,17 @@ struct Handle {
     operations: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     maintenance: Arc<Semaphore>,
+    place: Arc<Place>,
+    /// When it was used last, by the count of uses.
+    used: u64,
+}
+
+impl Handle {
+    /// Whether somebody waits for an answer.
+    fn is_busy(&self, operations_max: usize) -> bool {
+        self.operations.available_permits() < operations_max
+            || self.maintenance.available_permits() < MAINTENANCE_MAX
+    }
 }
 
 impl std::fmt::Debug for Histories {
@@ -107,6 +126,7 @@ impl std::fmt::Debug for Histories {
 impl Histories {
     pub(crate) fn new(
         store: Arc<dyn Store>,
+        disk: Option<DiskCache>,
         config: WriterConfig,
         entropy: Entropy,
         clock: Clock,
@@ -119,11 +139,15 @@ impl Histories {
             histories: Some(BTreeMap::new()),
             tasks: JoinSet::new(),
             generation: 0,
+            n_uses: 0,
             has_keeper: false,
         };
         Arc::new(Self {
             store,
             cache: ChunkCache::new(config.chunk_cache_bytes),
+            disk,
+            memory: Memory::default(),
+            snapshot_fallbacks: Arc::default(),
             seen: Seen::default(),
             config: Arc::new(config),
             entropy,
@@ -188,7 +212,7 @@ impl Histories {
         maintenance: Maintenance,
     ) -> Result<bool, AskError> {
         let (reply, is_applied) = oneshot::channel();
-        self.hand(history, |permit| Command::Maintain { maintenance, reply, _permit: permit })?;
+        self.hand(history, |permit| Command::Maintain { maintenance, reply, permit })?;
         is_applied.await.map_err(|_| AskError::Lost)
     }
 
@@ -198,7 +222,7 @@ impl Histories {
         let nothing = Maintenance::RaiseSweep { sweep_from: Revision::new(0) };
         self.maintain(history, nothing).await?;
         let (reply, is_there) = oneshot::channel();
-        self.hand(history, |permit| Command::Compact { reply, _permit: permit })?;
+        self.hand(history, |permit| Command::Compact { reply, permit })?;
         is_there.await.map_err(|_| AskError::Lost)
     }
 
@@ -245,16 +269,21 @@ impl Histories {
         open: &mut Open,
         history: &HistoryName,
     ) -> Result<Handle, AskError> {
-        let Open { histories, tasks, generation, has_keeper } = open;
+        let Open { histories, tasks, generation, n_uses, has_keeper } = open;
         let histories = histories.as_mut().ok_or(AskError::ShuttingDown)?;
-        if let Some(handle) = histories.get(history) {
+        *n_uses += 1;
+        if let Some(handle) = histories.get_mut(history) {
+            handle.used = *n_uses;
             return Ok(handle.clone());
         }
         let limit = self.config.histories_max;
-        if limit <= histories.len() {
+        let operations_max = self.config.queue_operations_max;
+        let is_fixed = |it: &&Handle| !it.place.has_head() || it.is_busy(operations_max);
+        if limit <= histories.values().filter(is_fixed).count() {
             return Err(AskError::TooManyHistories { limit });
         }
         *generation += 1;
+        let place = Arc::new(Place::new(&self.memory));
         let (commands, taken) = mpsc::channel(self.config.queue_operations_max + MAINTENANCE_MAX);
         let handle = Handle {
             commands,
@@ -262,10 +291,12 @@ impl Histories {
             operations: Arc::new(Semaphore::new(self.config.queue_operations_max)),
             bytes: Arc::new(Semaphore::new(units(self.config.queue_bytes_max) as usize)),
             maintenance: Arc::new(Semaphore::new(MAINTENANCE_MAX)),
+            place: Arc::clone(&place),
+            used: *n_uses,
         };
         histories.insert(history.clone(), handle.clone());
         while tasks.try_join_next().is_some() {}
-        let driver = Driver::new(self.parts(history));
+        let driver = Driver::new(self.parts(history, place));
         let may_end = {
             let (this, history) = (Arc::downgrade(self), history.clone());
             let generation = handle.generation;
@@ -296,15 +327,17 @@ impl Histories {
     }
 
     pub(crate) fn loader(&self, history: &HistoryName) -> Loader {
-        Loader::new(
-            Arc::clone(&self.store),
-            history.clone(),
-            self.cache.clone(),
-            LoadOptions::default(),
-        )
+        let (store, cache) = (Arc::clone(&self.store), self.cache.clone());
+        let loader = Loader::new(store, history.clone(), cache, LoadOptions::default())
+            .with_fallbacks_in(Arc::clone(&self.snapshot_fallbacks));
+        match &self.disk {
+            Some(disk) => loader.with_disk(disk.clone()),
+            None => loader,
+        }
     }
 
-    fn parts(&self, history: &HistoryName) -> Parts {
+    fn parts(self: &Arc<Self>, history: &HistoryName, place: Arc<Place>) -> Parts {
+        let room = Room { histories: Arc::downgrade(self), history: history.clone(), place };
         Parts {
             store: Arc::clone(&self.store),
             history: history.clone(),
@@ -315,7 +348,70 @@ impl Histories {
             clock: self.clock.clone(),
             seen: self.seen.clone(),
             notices: self.notices.clone(),
+            room,
         }
+    }
+
+    /// Keeps the number of open histories.
+    pub(crate) fn keep_number(&self, but: &HistoryName) {
+        let mut open = self.lock();
+        let Some(histories) = &mut open.histories else { return };
+        let mut n_open = histories.values().filter(|it| it.place.has_head()).count();
+        while self.config.histories_max < n_open {
+            if !self.close_one(histories, but, |_| true) {
+                return;
+            }
+            n_open -= 1;
+        }
+    }
+
+    /// Keeps what the tails of open histories take in memory, as far as there
+    /// are histories that nobody waits for.
+    pub(crate) fn keep_memory(&self, but: &HistoryName) {
+        let limit = self.config.overlay_bytes;
+        if self.memory.size_bytes() <= limit {
+            return;
+        }
+        let mut open = self.lock();
+        let Some(histories) = &mut open.histories else { return };
+        while limit < self.memory.size_bytes() {
+            if !self.close_one(histories, but, |it| 0 < it.place.overlay_bytes()) {
+                return;
+            }
+        }
+    }
+
+    /// Closes the open history that nobody waits for, and nobody has used for the
+    /// longest time. Its driver ends by itself.
+    fn close_one(
+        &self,
+        histories: &mut BTreeMap<HistoryName, Handle>,
+        but: &HistoryName,
+        is_wanted: impl Fn(&Handle) -> bool,
+    ) -> bool {
+        let operations_max = self.config.queue_operations_max;
+        let others = histories.iter().filter(|(name, it)| {
+            *name != but && it.place.has_head() && is_wanted(it) && !it.is_busy(operations_max)
+        });
+        let oldest = others.min_by_key(|(_, it)| it.used).map(|(name, _)| name.clone());
+        let Some((name, handle)) = oldest.and_then(|it| histories.remove_entry(&it)) else {
+            return false;
+        };
+        tracing::debug!(history = %name, "closed: others are used more");
+        handle.place.let_go();
+        true
+    }
+
+    pub(crate) fn overlay_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    pub(crate) fn disk_readings(&self) -> Option<DiskReadings> {
+        self.disk.as_ref().map(DiskCache::readings)
+    }
+
+    pub(crate) fn snapshot_fallbacks(&self) -> u64 {
+        self.snapshot_fallbacks.load(Ordering::Relaxed)
     }
 
     /// Lets go of a driver that wants to end, unless it was asked something at

@@ -33,6 +33,7 @@ mod notify;
 mod request;
 mod restore;
 mod retention_service;
+mod room;
 mod submit_stream;
 mod sweep;
 mod write_service;
@@ -44,6 +45,7 @@ use headwater_core::version::Revision;
 use headwater_proto::v1::history_service_server::HistoryServiceServer;
 use headwater_proto::v1::retention_service_server::RetentionServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
+use headwater_state::{DiskCache, DiskCacheInUse, DiskReadings};
 use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -64,6 +66,17 @@ pub struct Writer {
     histories: Arc<Histories>,
 }
 
+/// Why a writer was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Another process has the directory of the cache on disk.
+    #[error(transparent)]
+    Cache(#[from] DiskCacheInUse),
+}
+
 /// Starts a writer over `store`. Nothing is read or written until somebody
 /// asks for it.
 ///
@@ -75,15 +88,19 @@ pub struct Writer {
 ///
 /// # Errors
 ///
-/// [`ConfigError`] names the setting that cannot be.
+/// [`StartError`]; nothing was started.
 pub fn start(
     store: Arc<dyn Store>,
     config: WriterConfig,
     entropy: Entropy,
     clock: Clock,
-) -> Result<Writer, ConfigError> {
+) -> Result<Writer, StartError> {
     config.validate()?;
-    Ok(Writer { histories: Histories::new(store, config, entropy, clock) })
+    let disk = match &config.cache_dir {
+        Some(dir) => Some(DiskCache::open(dir, config.cache_disk_bytes)?),
+        None => None,
+    };
+    Ok(Writer { histories: Histories::new(store, disk, config, entropy, clock) })
 }
 
 impl Writer {
@@ -120,6 +137,27 @@ impl Writer {
     /// misses some, which changes no answer.
     pub fn notices(&self) -> broadcast::Receiver<HeadNotice> {
         self.histories.notices()
+    }
+
+    /// Names of the histories that are open, in order.
+    pub fn open_histories(&self) -> Vec<HistoryName> {
+        self.histories.open_names().into_iter().collect()
+    }
+
+    /// What the tails of the open histories take in memory, in bytes, about.
+    pub fn overlay_bytes(&self) -> u64 {
+        self.histories.overlay_bytes()
+    }
+
+    /// How the cache on disk stands; `None` where there is none.
+    pub fn disk_readings(&self) -> Option<DiskReadings> {
+        self.histories.disk_readings()
+    }
+
+    /// How often the snapshot of a head was found to be lost, and an older one
+    /// made up for it. More than none: `headwater verify` says what is lost.
+    pub fn snapshot_fallbacks(&self) -> u64 {
+        self.histories.snapshot_fallbacks()
     }
 
     /// Creates a history without gRPC, or finds the one that an earlier call

@@ -39,11 +39,11 @@ use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
-use crate::memory::{Memory, MemoryPart};
 use crate::recent::Recent;
 use crate::scans::Scans;
 use crate::times::Times;
-use crate::watch::Feed;
+use crate::watch::{Budget, Feed};
+use headwater_state::{Memory, MemoryPart};
 
 /// Requests on their way to the driver. Past it they wait to be let in.
 const ASKS_MAX: usize = 1_024;
@@ -118,6 +118,7 @@ pub(crate) struct FollowerOptions {
     /// How fast the disk is filled, if it is.
     pub(crate) hydration: Option<HydrationRate>,
     pub(crate) memory: Memory,
+    pub(crate) watch_budget: Budget,
 }
 
 impl Follower {
@@ -127,7 +128,8 @@ impl Follower {
         options: FollowerOptions,
         owner: Arc<dyn Owner>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let FollowerOptions { config, entropy, stop, seen, hydration, memory } = options;
+        let FollowerOptions { config, entropy, stop, seen, hydration, memory, watch_budget } =
+            options;
         let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
         let shared = Arc::new(Shared {
             loader,
@@ -136,7 +138,7 @@ impl Follower {
             scans: Mutex::new(Scans::new(config.scans_max, config.scan())),
             seen,
             times: Mutex::default(),
-            feed: Arc::new(Feed::new(config.feed_limits())),
+            feed: Arc::new(Feed::new(config.feed_limits(), watch_budget)),
             memory: memory.part(),
             noticed: AtomicU64::new(0),
             pushed: Mutex::default(),

@@ -11,15 +11,17 @@
 //! - Nothing is kept while nobody watches.
 //! - `live` is consecutive, and is filled before anybody is told of its newest
 //!   version.
-//! - Both parts have a limit in bytes. What does not fit is read again.
+//! - Both parts have a limit in bytes, and those of all histories together have
+//!   one. What does not fit is read again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use headwater_core::version::StateVersion;
-use headwater_state::LoadedChange;
+use headwater_state::{LoadedChange, MemoryPart};
 use tokio::sync::watch;
 
+use super::budget::Budget;
 use crate::follower::lock;
 
 /// What one history's feed may hold.
@@ -48,10 +50,13 @@ pub(crate) struct Feed {
     reading: tokio::sync::Mutex<()>,
     news: watch::Sender<News>,
     limits: FeedLimits,
+    budget: Budget,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
+    /// What it takes of the process's budget.
+    held: MemoryPart,
     n_watchers: usize,
     live: VecDeque<LoadedChange>,
     live_bytes: u64,
@@ -71,9 +76,10 @@ pub(crate) struct Run {
 pub(crate) struct Place(Arc<Feed>);
 
 impl Feed {
-    pub(crate) fn new(limits: FeedLimits) -> Self {
-        let (kept, reading) = (Mutex::default(), tokio::sync::Mutex::new(()));
-        Self { kept, reading, news: watch::Sender::new(News::default()), limits }
+    pub(crate) fn new(limits: FeedLimits, budget: Budget) -> Self {
+        let kept = Mutex::new(Kept::new(budget.part()));
+        let (reading, news) = (tokio::sync::Mutex::new(()), watch::Sender::new(News::default()));
+        Self { kept, reading, news, limits, budget }
     }
 
     /// A place for one more watcher; none where there are as many as may be.
@@ -108,9 +114,11 @@ impl Feed {
             }
             kept.live_bytes += change.bytes.len() as u64;
             kept.live.push_back(change.clone());
-            while self.limits.live_bytes < kept.live_bytes {
+            kept.note();
+            while self.limits.live_bytes < kept.live_bytes || self.budget.is_over() {
                 let Some(gone) = kept.live.pop_front() else { break };
                 kept.live_bytes -= gone.bytes.len() as u64;
+                kept.note();
             }
         }
     }
@@ -149,12 +157,17 @@ impl Feed {
         self.reading.lock().await
     }
 
-    /// Keeps a run. Past the limit the one used least recently goes.
+    /// Keeps a run. Past the limit the one used least recently goes; past that of
+    /// the process all of them.
     pub(crate) fn keep_run(&self, run: &Arc<Run>) {
         let mut kept = lock(&self.kept);
         kept.runs.push_back(Arc::clone(run));
-        while 1 < kept.runs.len() && self.limits.runs_bytes < kept.runs_bytes() {
+        kept.note();
+        while (1 < kept.runs.len() && self.limits.runs_bytes < kept.runs_bytes())
+            || (!kept.runs.is_empty() && self.budget.is_over())
+        {
             kept.runs.pop_front();
+            kept.note();
         }
     }
 
@@ -166,6 +179,14 @@ impl Feed {
 }
 
 impl Kept {
+    fn new(held: MemoryPart) -> Self {
+        Self { held, n_watchers: 0, live: VecDeque::new(), live_bytes: 0, runs: VecDeque::new() }
+    }
+
+    fn note(&self) {
+        self.held.set(self.live_bytes + self.runs_bytes());
+    }
+
     /// There are few of them.
     fn runs_bytes(&self) -> u64 {
         self.runs.iter().map(|it| it.size_bytes).sum()
@@ -190,7 +211,7 @@ impl Drop for Place {
         let mut kept = lock(&self.0.kept);
         kept.n_watchers -= 1;
         if kept.n_watchers == 0 {
-            *kept = Kept::default();
+            *kept = Kept::new(self.0.budget.part());
         }
     }
 }

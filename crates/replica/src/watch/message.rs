@@ -10,6 +10,9 @@ use headwater_state::Entry;
 use super::filter::KeyFilter;
 use crate::failure::ReadFailure;
 
+/// What an entry or a mutation takes beside its keys and values, in bytes, about.
+const PART_BYTES: usize = 128;
+
 /// What a watch asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
@@ -47,6 +50,23 @@ pub struct WatchMessage {
     pub resume_after: StateVersion,
     /// What is told.
     pub event: WatchEvent,
+}
+
+impl WatchMessage {
+    /// What it takes while it waits, in bytes, about.
+    pub(super) fn size_bytes(&self) -> u64 {
+        let entry = |it: &Entry| it.key.as_bytes().len() + it.value.len() + PART_BYTES;
+        let told: usize = match &self.event {
+            WatchEvent::Change(change) => {
+                change.mutations.iter().map(|it| it.size_bytes() + PART_BYTES).sum()
+            }
+            WatchEvent::SnapshotEntries(entries) => entries.iter().map(entry).sum(),
+            WatchEvent::Progress { .. }
+            | WatchEvent::SnapshotBegin(_)
+            | WatchEvent::SnapshotEnd(_) => 0,
+        };
+        (size_of::<Self>() + told) as u64
+    }
 }
 
 /// What is told.

@@ -10,10 +10,12 @@
 //! - A change is decoded once for all who watch a history and keep up, and once
 //!   more for all who are behind by about as much.
 //! - What a watch holds is bounded, whatever its caller does. A caller that does
-//!   not read is told so in the end, with where to go on.
+//!   not read is told so in the end, with where to go on. What all of them hold
+//!   is bounded too.
 //! - Positions are versions and nothing else, so any replica continues what
 //!   another one began.
 
+mod budget;
 mod changes;
 mod feed;
 mod filter;
@@ -32,18 +34,19 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::StateVersion;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+pub(crate) use self::budget::Budget;
 pub(crate) use self::feed::{Feed, FeedLimits};
 pub use self::filter::{KeyFilter, prefix_range};
 pub use self::message::{
     SnapshotMode, WatchEnd, WatchEvent, WatchFailure, WatchMessage, WatchOptions, WatchedChange,
     WatchedMutation,
 };
-use self::outbox::{Item, Outbox};
+use self::outbox::{Inbox, Item, Outbox};
 use self::previous::Carried;
 use self::watcher::{Until, Watcher};
 use crate::consistency::Consistency;
@@ -53,7 +56,7 @@ use crate::histories::{Held, Histories};
 /// A watch, as its caller has it: messages, and then how it ended. Dropping it
 /// ends it.
 pub struct Watch {
-    items: mpsc::Receiver<Item>,
+    items: Inbox,
 }
 
 /// How the watches of a history stand.
@@ -63,6 +66,9 @@ pub struct WatchFigures {
     pub watchers: usize,
     /// Watches of all histories.
     pub watchers_of_process: usize,
+    /// Bytes that all watches of the process hold: changes that are kept, and
+    /// messages that wait for their callers.
+    pub bytes_of_process: u64,
     /// Bytes of changes kept for all watchers of the history together.
     pub bytes_shared: u64,
     /// Change entries of the history decoded so far, for watchers and everybody
@@ -131,7 +137,7 @@ pub(crate) async fn begin(
         older::check_retired(&follower, &pinned, after)?;
     }
     let config = histories.config();
-    let (outbox, items) = Outbox::new(config.watch_stall());
+    let (outbox, items) = Outbox::new(after, config.watch_stall(), histories.watch_budget());
     let watcher = Watcher {
         history_id: pinned.history_id(),
         follower,
@@ -151,10 +157,10 @@ pub(crate) async fn begin(
 }
 
 impl Stream for Watch {
-    type Item = Result<WatchMessage, WatchEnd>;
+    type Item = Item;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.items.poll_recv(cx)
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.items.poll(cx)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod archive;
 mod bucket;
+mod cold;
 mod damage;
 mod endings;
 mod freshness;

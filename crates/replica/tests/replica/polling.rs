@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use headwater_core::version::Revision;
 use headwater_replica::{Consistency, ReplicaConfig, start};
 use headwater_store::{Call, Entropy};
 
@@ -12,25 +11,44 @@ fn polling() -> ReplicaConfig {
     ReplicaConfig { poll_ms: 1_000, idle_ms: 100_000_000, ..quiet() }
 }
 
-#[tokio::test(start_paused = true)]
-async fn idle_heartbeats() {
+/// An hour of so many followers, in which nothing happens.
+async fn idle_hour(followers: u64) {
     let rig = Rig::open(polling()).await;
     let reader = |it: &headwater_replica::Replica| it.reader(rig.writer.head.history.clone());
     let mut replicas = Vec::new();
-    for seed in 0..49 {
+    for seed in 1..followers {
         let replica = start(rig.faults.store(), polling(), Entropy::from_seed(seed)).unwrap();
         reader(&replica).pin(Consistency::Any, deadline()).await.unwrap();
         replicas.push(replica);
     }
-    rig.faults.clear_log();
+    let bucket = rig.faults.behind();
+    let before = bucket.list("", None, 1_000).await.unwrap();
+    let head = bucket.get("h/head.json").await.unwrap();
+    // The log keeps the last 100,000 calls.
+    let mut asked = 0;
+    for _ in 0..60 {
+        rig.faults.clear_log();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let log = rig.faults.log();
+        assert!(log.iter().all(|(call, _)| *call == Call::ReadHead), "conditional reads only");
+        asked += log.len() as u64;
+    }
 
-    tokio::time::sleep(Duration::from_millis(3_600_500)).await;
+    // One a second of each of them; one of the last minute may be on its way.
+    let polls = followers * 3_600;
+    assert!((polls - followers..=polls + followers).contains(&asked), "{asked} for {polls}");
+    assert_eq!(bucket.get("h/head.json").await.unwrap(), head, "revision and all");
+    assert_eq!(bucket.list("", None, 1_000).await.unwrap(), before, "nothing is written");
+}
 
-    let log = rig.faults.log();
-    assert!(log.iter().all(|(call, _)| *call == Call::ReadHead), "conditional reads only");
-    // 50 replicas, 3,600 seconds; the log keeps the last 100,000 of them.
-    assert_eq!(rig.faults.calls(Call::ReadHead), 50 + 50 * 3_600);
-    assert_eq!(rig.writer.head.revision, Revision::FIRST);
+#[tokio::test(start_paused = true)]
+async fn ten_followers_of_an_idle_history_ask_for_its_head_and_nothing_else() {
+    idle_hour(10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_heartbeats() {
+    idle_hour(50).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,6 +84,29 @@ async fn clocks_that_differ_move_what_is_found_and_break_nothing() {
 }
 
 #[tokio::test]
+async fn of_versions_of_one_moment_the_newest_is_found_in_tail_and_archive() {
+    // Runs end after every tenth: within versions of one moment, and between two.
+    for n_before in [3, 7] {
+        let times = (1..=45).map(|it| {
+            if it <= n_before {
+                1_000
+            } else if it < 31 {
+                2_000
+            } else {
+                3_000
+            }
+        });
+        let rig = history(1_000, times).await;
+        assert_eq!(at(&rig, 1_000).await.unwrap(), found(n_before, 1_000));
+        assert_eq!(at(&rig, 1_999).await.unwrap(), found(n_before, 1_000));
+        assert_eq!(at(&rig, 2_000).await.unwrap(), found(30, 2_000));
+        assert_eq!(at(&rig, 3_000).await.unwrap(), found(45, 3_000));
+        let first = VersionAt { version: StateVersion::ZERO, decided_at_ms: None };
+        assert_eq!(at(&rig, 0).await.unwrap(), first);
+    }
+}
+
+#[tokio::test]
 async fn before_everything_that_is_kept_the_oldest_version_is_said() {
     let rig = history(15, (1..=45).map(|it| it * 1_000)).await;
     let oldest = rig.writer.head.retained_from();

@@ -62,6 +62,8 @@ pub struct BuiltSnapshot {
     /// head that still names this one, unless nothing was reused: what a head
     /// let go may be swept (PROTOCOL 7).
     pub based_on: SnapshotRef,
+    /// Whether `based_on` leads to objects of other histories itself.
+    pub based_on_others: bool,
     /// The other histories that have objects which it leads to, in order.
     pub owners: Vec<HistoryName>,
     /// Chunks and pages of the history that `based_on` leads to and this one
@@ -183,6 +185,7 @@ async fn build(
         bytes_written: tally.bytes_written + object.size_bytes,
         snapshot: SnapshotRef { version: view.version(), object },
         based_on: view.snapshot().clone(),
+        based_on_others: !base.owners().is_empty(),
         owners,
         replaced: tally.replaced.into_keys(),
         chunks_written: tally.chunks_written,

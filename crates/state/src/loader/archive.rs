@@ -199,7 +199,7 @@ impl Loader {
         let moved = Moved {
             snapshot: ArchivedSnapshot {
                 snapshot: built.based_on.clone(),
-                needs_base: head.base.is_some(),
+                needs_base: built.based_on_others,
                 replaced: built.replaced.clone(),
             },
             becomes: built.snapshot.clone(),

@@ -22,6 +22,7 @@ use headwater_core::version::StateVersion;
 use headwater_store::Store;
 
 use self::archive::ArchiveCache;
+use self::fallback::Fallbacks;
 pub use self::reached::ReachedObject;
 pub use self::tail::LoadedChange;
 use crate::cache::ChunkCache;
@@ -54,7 +55,7 @@ pub struct Loader {
     archive_cache: Arc<ArchiveCache>,
     options: LoadOptions,
     changes_decoded: Arc<AtomicU64>,
-    fallbacks: Arc<AtomicU64>,
+    fallbacks: Arc<Fallbacks>,
     /// Change entries that need not be fetched.
     given: Arc<BTreeMap<ContentHash, Bytes>>,
 }
@@ -110,6 +111,13 @@ impl Loader {
         Self { source: Arc::new(Source { store, history, disk: Some(disk) }), ..self }
     }
 
+    /// As this one, with [`Loader::snapshot_fallbacks`] counted together with
+    /// those of other loaders.
+    #[must_use]
+    pub fn with_fallbacks_in(self, count: Arc<AtomicU64>) -> Self {
+        Self { fallbacks: Arc::new(Fallbacks::counted_in(count)), ..self }
+    }
+
     /// The history.
     pub fn history(&self) -> &HistoryName {
         &self.source.history
@@ -120,10 +128,10 @@ impl Loader {
         &self.source.store
     }
 
-    /// How often this loader and its clones opened or followed a head over an older
-    /// snapshot, because its own is damaged or missing.
+    /// How often this loader and its clones found the snapshot of a head damaged or
+    /// missing, and opened or followed the head over an older one.
     pub fn snapshot_fallbacks(&self) -> u64 {
-        self.fallbacks.load(Ordering::Relaxed)
+        self.fallbacks.count()
     }
 
     /// Change entries decoded so far by this loader and its clones, those that

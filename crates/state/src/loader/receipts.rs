@@ -2,12 +2,13 @@
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use headwater_core::follow::Position;
 use headwater_core::format;
 use headwater_core::head::{Head, RunRef};
 use headwater_core::receipt::{Receipt, ReceiptIndex};
 use headwater_core::version::StateVersion;
 
-use super::{LoadedChange, Loader};
+use super::{LoadedChange, Loader, Opened};
 use crate::error::StateError;
 
 impl Loader {
@@ -28,12 +29,27 @@ impl Loader {
         head: &Head,
         tail: &[LoadedChange],
     ) -> Result<ReceiptIndex, StateError> {
-        let is_tail = tail
-            .iter()
-            .map(|it| it.version.get())
-            .eq(head.tail_from().get()..=head.state_version.get());
-        assert!(is_tail, "the tail of a head is every change after its snapshot");
+        Ok(with_tail(self.paged_receipts(head).await?, head, tail))
+    }
 
+    /// As [`Loader::open_after`], with the receipts that `head` covers: their
+    /// pages are fetched beside the snapshot and the tail, and not after them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Loader::open_after`] and [`Loader::receipts`].
+    pub async fn open_with_receipts(
+        &self,
+        head: &Head,
+        seen: Option<&Position>,
+    ) -> Result<(Opened, ReceiptIndex), StateError> {
+        let (opened, paged) =
+            futures::try_join!(self.open_after(head, seen), self.paged_receipts(head))?;
+        let receipts = with_tail(paged, head, &opened.changes);
+        Ok((opened, receipts))
+    }
+
+    async fn paged_receipts(&self, head: &Head) -> Result<ReceiptIndex, StateError> {
         let mut index = ReceiptIndex::new(head.receipt_coverage_from);
         let mut pages = self.fetch_pages(head);
         while let Some(receipts) = pages.try_next().await? {
@@ -42,9 +58,6 @@ impl Loader {
                     index.push(first.accepted_at, version.iter().cloned());
                 }
             }
-        }
-        for it in tail {
-            index.push(it.version, it.change.receipts(it.version));
         }
         Ok(index)
     }
@@ -71,4 +84,16 @@ impl Loader {
         }
         Ok(receipts)
     }
+}
+
+fn with_tail(mut index: ReceiptIndex, head: &Head, tail: &[LoadedChange]) -> ReceiptIndex {
+    let is_tail = tail
+        .iter()
+        .map(|it| it.version.get())
+        .eq(head.tail_from().get()..=head.state_version.get());
+    assert!(is_tail, "the tail of a head is every change after its snapshot");
+    for it in tail {
+        index.push(it.version, it.change.receipts(it.version));
+    }
+    index
 }

@@ -7,6 +7,7 @@ mod budget;
 mod clean;
 mod damage;
 mod fixture;
+mod growing;
 mod moving;
 mod paged;
 mod repair;

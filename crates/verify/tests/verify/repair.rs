@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
+use headwater_core::head::HistoryRef;
+use headwater_core::id::{HistoryId, HistoryName, PinName};
+use headwater_core::publish::{Control, NewPin};
 use headwater_core::version::StateVersion;
 use headwater_store::{Call, Entropy, Fault, Faults, Rule, Store};
 use headwater_verify::{Plan, PlanError, RepairError, Verdict, repair};
-use headwater_writer::WriterConfig;
+use headwater_writer::{Question, WriterConfig};
 
 use crate::fixture::{World, busy, damage, noise, put, rich};
 
@@ -150,6 +153,27 @@ async fn what_cannot_be_mended_is_said() {
     world.store.delete(&archive).await.unwrap();
     world.store.delete(&world.history.object_key(&head.snapshot.object.key)).await.unwrap();
     assert_eq!(Plan::of(&world.verify().await).unwrap_err(), PlanError::NoBasis);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_with_forks_is_not_mended_and_it_is_said_what_to_do() {
+    let world = rich().await;
+    let child = HistoryRef {
+        history: HistoryName::parse("child").unwrap(),
+        history_id: HistoryId::from_bytes([9; 16]),
+    };
+    let name = PinName::parse("fork").unwrap();
+    let pin = NewPin { name, version: None, expires_at_ms: None, child: Some(child) };
+    let question = Question::Control(Control::Pin(pin));
+    world.writer.ask(&world.history, question).await.unwrap();
+    assert_eq!(Plan::of(&world.verify().await).unwrap_err(), PlanError::NoSnapshot);
+    let newest = snapshots(&world).await.remove(0);
+    world.store.delete(&newest[1]).await.unwrap();
+
+    let error = Plan::of(&world.verify().await).unwrap_err();
+
+    assert_eq!(error, PlanError::Forked { children: vec!["child".to_owned()] });
+    assert!(error.to_string().contains("delete the fork"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

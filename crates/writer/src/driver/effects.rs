@@ -75,8 +75,8 @@ impl Driver {
                 }
             }
             Effect::Maintained { maintenance, is_applied } => {
-                if let Some(at) = self.maintained.iter().position(|(it, _)| *it == maintenance) {
-                    let (_, reply) = self.maintained.remove(at);
+                if let Some(at) = self.maintained.iter().position(|(it, ..)| *it == maintenance) {
+                    let (_, reply, _permit) = self.maintained.remove(at);
                     let _nobody = reply.send(is_applied);
                 }
                 self.on_maintained(&maintenance, is_applied);

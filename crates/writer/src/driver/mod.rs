@@ -51,6 +51,7 @@ use self::upkeep::{Prepared, Upkeep};
 use self::waiting::{Waiter, Waiting};
 use crate::config::WriterConfig;
 use crate::histories::HeadNotice;
+use crate::room::Room;
 
 /// Commands taken from the queue at once. They share a batch.
 const COMMANDS_AT_ONCE: usize = 1_024;
@@ -130,11 +131,11 @@ pub(crate) enum Command {
     Maintain {
         maintenance: Maintenance,
         reply: oneshot::Sender<bool>,
-        /// Its place in the queue, until it is taken.
-        _permit: OwnedSemaphorePermit,
+        /// Its place among the pieces that wait, until it is told.
+        permit: OwnedSemaphorePermit,
     },
     /// A snapshot of the present version is wanted; told whether there is one.
-    Compact { reply: oneshot::Sender<bool>, _permit: OwnedSemaphorePermit },
+    Compact { reply: oneshot::Sender<bool>, permit: OwnedSemaphorePermit },
 }
 
 /// A question on its way to a driver.
@@ -158,6 +159,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) seen: Seen,
     pub(crate) notices: broadcast::Sender<HeadNotice>,
+    pub(crate) room: Room,
 }
 
 /// The state at a head that is published.
@@ -207,7 +209,7 @@ pub(crate) struct Driver {
     /// Asked, and not handed to the publisher yet.
     inbox: Vec<Asked>,
     /// Maintenance of others, and whoever waits for it.
-    maintained: Vec<(Maintenance, oneshot::Sender<bool>)>,
+    maintained: Vec<(Maintenance, oneshot::Sender<bool>, OwnedSemaphorePermit)>,
     /// The head that is being sent, and then its tag too.
     sent: notice::Sent,
     hand_over_at: Option<Instant>,
@@ -296,12 +298,12 @@ impl Driver {
         for command in taken.drain(..) {
             match command {
                 Command::Ask(asked) => self.inbox.push(asked),
-                Command::Maintain { maintenance, reply, .. } => {
-                    self.maintained.push((maintenance.clone(), reply));
+                Command::Maintain { maintenance, reply, permit } => {
+                    self.maintained.push((maintenance.clone(), reply, permit));
                     let effects = self.publisher.on(Event::Prepared(maintenance));
                     self.carry_out(effects);
                 }
-                Command::Compact { reply, .. } => self.want_snapshot(reply),
+                Command::Compact { reply, permit } => self.want_snapshot((reply, permit)),
             }
         }
         self.on_commands();
@@ -384,6 +386,7 @@ impl Driver {
                             self.reopened = Some(found).filter(|it| *it == before);
                         }
                         self.parts.seen.note(&self.parts.history, confirmed.position);
+                        self.parts.room.note(confirmed.view.overlay_bytes());
                         self.confirmed = Some(confirmed);
                     }
                 }
@@ -449,6 +452,7 @@ impl Driver {
         if let Some(confirmed) = &mut self.confirmed {
             confirmed.position = Position::of(&observed.head);
             self.parts.seen.note(&self.parts.history, confirmed.position);
+            self.parts.room.note(confirmed.view.overlay_bytes());
         }
         self.tell_published(observed, entries);
         self.begin_rebase();

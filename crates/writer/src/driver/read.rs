@@ -126,16 +126,16 @@ async fn catch_up(
             Err(error) => return Err(error),
         },
     };
-    let (view, changes, is_whole_tail) = if let Some(it) = advanced {
-        (it.view, it.changes, it.reopened)
-    } else {
-        let opened = loader.open_after(head, seen.as_ref()).await?;
-        (opened.view, opened.changes, true)
+    let Some(it) = advanced else {
+        let (opened, receipts) = loader.open_with_receipts(head, seen.as_ref()).await?;
+        let evidence = EvidenceUpdate::Replace(receipts);
+        return Ok((Confirmed { view: opened.view, position }, evidence));
     };
-    let evidence = if is_whole_tail {
-        EvidenceUpdate::Replace(loader.receipts(head, &changes).await?)
+    let view = it.view;
+    let evidence = if it.reopened {
+        EvidenceUpdate::Replace(loader.receipts(head, &it.changes).await?)
     } else {
-        EvidenceUpdate::Extend(changes.iter().map(receipts).collect())
+        EvidenceUpdate::Extend(it.changes.iter().map(receipts).collect())
     };
     Ok((Confirmed { view, position }, evidence))
 }

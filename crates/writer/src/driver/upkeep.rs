@@ -17,7 +17,7 @@ use headwater_state::{
     BuildError, BuildOptions, BuiltSnapshot, Loader, View, build_snapshot, write_receipt_pages,
     write_segment,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::{Done, Driver};
@@ -56,12 +56,15 @@ pub(super) struct Upkeep {
     built: Option<Arc<Built>>,
     /// Whoever wants a snapshot of the present version, to be told whether
     /// there is one.
-    wanted: Vec<oneshot::Sender<bool>>,
+    wanted: Vec<Wanted>,
     /// The version of the snapshot that is on its way: no fold may run across
     /// it, for a segment is dropped whole.
     snapshot_at: Option<StateVersion>,
     is_rebasing: bool,
 }
+
+/// Whoever waits for a snapshot, and its place among those who wait.
+pub(super) type Wanted = (oneshot::Sender<bool>, OwnedSemaphorePermit);
 
 #[derive(Debug, Default)]
 enum Slot {
@@ -145,8 +148,8 @@ impl Upkeep {
     }
 
     fn tell_wanted(&mut self, is_there: bool) {
-        for it in self.wanted.drain(..) {
-            let _nobody = it.send(is_there);
+        for (reply, _permit) in self.wanted.drain(..) {
+            let _nobody = reply.send(is_there);
         }
     }
 }
@@ -194,8 +197,8 @@ impl Driver {
     }
 
     /// Wants a snapshot of the present version, whatever the tail is like.
-    pub(super) fn want_snapshot(&mut self, reply: oneshot::Sender<bool>) {
-        self.upkeep.wanted.push(reply);
+    pub(super) fn want_snapshot(&mut self, wanted: Wanted) {
+        self.upkeep.wanted.push(wanted);
         self.begin_upkeep();
     }
 

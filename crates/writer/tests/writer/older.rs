@@ -201,6 +201,31 @@ async fn a_fork_that_has_compacted_everything_lets_go_of_its_source() {
     assert_eq!(look::number(&child, "n"), 45 + 90);
 }
 
+/// With older snapshots of its own in the archive all the time: each says for
+/// itself whether it needs the source.
+#[tokio::test(start_paused = true)]
+async fn a_fork_that_keeps_older_versions_lets_go_of_its_source_once_those_are_its_own() {
+    let config = WriterConfig { retain_versions: 60, retain_age_ms: 0, ..quick() };
+    let (world, host) = World::with(config).await;
+    commits(&host, NAME, "a", 45).await;
+    fork(&host, None, "child", 9).await.unwrap();
+    for round in 0..8 {
+        commits(&host, "child", &format!("a{round}"), 45).await;
+        sweep(&host, "child").await;
+    }
+    let head = look::head(&*world.store, &name("child")).await;
+    assert!(head.archive.is_some(), "older versions are kept");
+    assert_eq!(head.base, None);
+    sweep(&host, NAME).await;
+    assert_eq!(world.head().await.pins, []);
+    delete(&host, NAME).await.unwrap();
+    let newest = head.state_version.get();
+    for version in [head.retained_from().get(), newest - 30, newest] {
+        let number = look::number_at(&world.store, &name("child"), version, "n").await;
+        assert_eq!(number, Some(i64::try_from(version).unwrap()));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn deleting_a_fork_frees_its_source() {
     let (world, host) = World::with(quick()).await;

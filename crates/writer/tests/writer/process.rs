@@ -30,19 +30,119 @@ async fn an_idle_history_is_closed_and_opened_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_histories_are_open_as_may_be_and_idle_ones_make_room() {
+async fn past_the_limit_the_history_used_least_recently_is_closed() {
+    let config = WriterConfig { histories_max: 2, ..WriterConfig::default() };
+    let (_world, host) = World::with(config).await;
+    host.create("i").await;
+    host.create("j").await;
+    let submit = |name: &str, id: &str| rpc::submit_request(name, id, vec![rpc::put("k", "v")]);
+    for (n, history) in ["h", "i", "h", "j"].into_iter().enumerate() {
+        host.submit_rpc(submit(history, &format!("o{n}"))).await.unwrap();
+        settle().await;
+    }
+
+    assert_eq!(host.writer.open_histories(), [name("h"), name("j")]);
+    let reads = host.faults.calls(Call::ReadHead);
+    host.submit_rpc(submit("h", "p")).await.unwrap();
+    assert_eq!(host.faults.calls(Call::ReadHead), reads, "it was open");
+    host.submit_rpc(submit("i", "p")).await.unwrap();
+    settle().await;
+    assert_eq!(host.writer.open_histories(), [name("h"), name("i")]);
+    assert!(reads < host.faults.calls(Call::ReadHead), "it had to be opened again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_that_somebody_waits_for_makes_no_room() {
     let (_world, host) = World::with(short()).await;
     host.create("i").await;
     host.create("j").await;
-    let submit = |name: &str| rpc::submit_request(name, "o", vec![rpc::put("k", "v")]);
-    host.submit_rpc(submit("h")).await.unwrap();
-    host.submit_rpc(submit("i")).await.unwrap();
+    let submit = |name: &str, id: &str| rpc::submit_request(name, id, vec![rpc::put("k", "v")]);
+    for history in ["h", "i"] {
+        host.submit_rpc(submit(history, "warm")).await.unwrap();
+    }
+    let gate = Gate::new();
+    host.faults.while_set(Call::ReplaceHead, Fault::Hold(gate.clone()));
+    let waiting = ["h", "i"].map(|history| {
+        let (writer, question) = (host.writer.clone(), Op::new("late").add("n", 1));
+        let question = Question::Ask(Ask::Submit(question.operation()));
+        tokio::spawn(async move { writer.ask(&name(history), question).await })
+    });
+    gate.arrived(2).await;
 
-    let status = host.submit_rpc(submit("j")).await.unwrap_err();
+    let status = host.submit_rpc(submit("j", "o")).await.unwrap_err();
 
     assert_eq!(rpc::reason(&status), reason::QUEUE_FULL);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    host.submit_rpc(submit("j")).await.unwrap();
+    gate.open();
+    for it in waiting {
+        accepted(it.await.unwrap().unwrap().answer);
+    }
+    host.submit_rpc(submit("j", "o")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_tails_take_in_memory_is_bounded_by_closing_histories() {
+    let config = WriterConfig { overlay_bytes: 300 << 10, ..WriterConfig::default() };
+    let (_world, host) = World::with(config).await;
+    let names: Vec<String> = (0..8).map(|n| format!("h{n}")).collect();
+    for history in &names {
+        host.create(history).await;
+        let (writer, op) = (&host.writer, Op::new("o").put_bytes("k", vec![b'v'; 100 << 10]));
+        let question = Question::Ask(Ask::Submit(op.operation()));
+        accepted(writer.ask(&name(history), question).await.unwrap().answer);
+        settle().await;
+        assert!(writer.overlay_bytes() <= 300 << 10, "{}", writer.overlay_bytes());
+    }
+    assert_eq!(host.writer.open_histories(), [name("h6"), name("h7")]);
+    // One that is larger than the limit stays alone, and works.
+    for n in 0..5 {
+        let op = Op::new(format!("p{n}")).put_bytes(&format!("k{n}"), vec![b'v'; 100 << 10]);
+        let question = Question::Ask(Ask::Submit(op.operation()));
+        accepted(host.writer.ask(&name("h7"), question).await.unwrap().answer);
+    }
+    assert_eq!(host.writer.open_histories(), [name("h7")]);
+}
+
+#[tokio::test]
+async fn a_writer_that_starts_again_finds_chunks_on_its_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = WriterConfig {
+        cache_dir: Some(dir.path().to_owned()),
+        chunk_cache_bytes: 0,
+        compact_tail_versions: 2,
+        compact_keep_versions: 0,
+        ..WriterConfig::default()
+    };
+    let (world, host) = World::with(config.clone()).await;
+    for n in 0..4 {
+        host.accept(Op::new(format!("o{n}")).put_bytes("k", vec![b'v'; 9 << 10])).await;
+    }
+    assert!(host.writer.compact(&name("h")).await.unwrap());
+    let check = |id: &str| Op::new(id).if_present("k").add("n", 1).issued_from(4);
+    host.accept(check("first")).await;
+    assert!(matches!(
+        headwater_writer::start(
+            world.store.clone(),
+            config.clone(),
+            headwater_store::Entropy::from_seed(1),
+            headwater_store::Clock::system(),
+        ),
+        Err(headwater_writer::StartError::Cache(_))
+    ));
+    host.writer.shutdown().await;
+    // The thread that writes files is behind: the directory is free once it ends.
+    drop(host);
+    let again = loop {
+        let host = world.try_host_with(config.clone());
+        match host {
+            Some(host) => break host,
+            None => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+
+    again.accept(check("second")).await;
+
+    let readings = again.writer.disk_readings().unwrap();
+    assert!(0 < readings.hits, "{readings:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -176,3 +176,39 @@ async fn a_state_that_is_let_go_of_while_it_is_sent_begins_again() {
     assert_eq!((of, entries.len()), (21, 20));
     assert_eq!(entries[19], "k19=newer@21");
 }
+
+/// A position is a version and nothing else, so the state is not gone on with in
+/// the middle: who is cut off while it is sent gets it again, from its beginning
+/// and of one version, from whichever replica.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_cut_off_is_sent_again_from_its_beginning() {
+    let mut rig = Rig::new(quiet()).await;
+    let large = "v".repeat(100 << 10);
+    for number in 0..20 {
+        rig.writer.put_staged(&format!("k{number:02}"), &large).await;
+    }
+    rig.writer.compact_and_sweep().await;
+    let options = |from| WatchOptions { snapshot: SnapshotMode::IfRetired, ..after(from) };
+    let mut watch = begin(&rig, options(3)).await;
+    let begun = news(&mut watch).await.unwrap();
+    assert!(matches!(begun.event, WatchEvent::SnapshotBegin(it) if it == version(20)));
+    let mut resume_after = begun.resume_after;
+    for _ in 0..4 {
+        let told = news(&mut watch).await.unwrap();
+        assert!(matches!(told.event, WatchEvent::SnapshotEntries(_)), "{told:?}");
+        resume_after = told.resume_after;
+    }
+    drop(watch);
+    assert_eq!(resume_after, version(3), "nothing of it counts before its end");
+    rig.writer.put_staged("k07", "newer").await;
+    rig.writer.compact_and_sweep().await;
+
+    let entropy = headwater_store::Entropy::from_seed(8);
+    let other = headwater_replica::start(rig.faults.store(), quiet(), entropy).unwrap();
+    let reader = other.reader(rig.writer.head.history.clone());
+    let mut again = reader.watch(options(3), crate::bucket::deadline()).await.unwrap();
+    let (of, entries) = state(&mut again, 3).await;
+
+    assert_eq!((of, entries.len()), (21, 20));
+    assert_eq!(entries[7], "k07=newer@21");
+}

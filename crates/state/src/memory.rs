@@ -5,34 +5,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The sum over all histories. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory(Arc<AtomicU64>);
+pub struct Memory(Arc<AtomicU64>);
 
 /// The part of one history, which goes with it.
 #[derive(Debug)]
-pub(crate) struct MemoryPart {
+pub struct MemoryPart {
     all: Memory,
     size_bytes: AtomicU64,
 }
 
 impl Memory {
-    pub(crate) fn size_bytes(&self) -> u64 {
+    /// What all parts take, in bytes.
+    pub fn size_bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn part(&self) -> MemoryPart {
+    /// The part of one more history, which takes nothing yet.
+    pub fn part(&self) -> MemoryPart {
         MemoryPart { all: self.clone(), size_bytes: AtomicU64::new(0) }
     }
 }
 
 impl MemoryPart {
-    /// Only one task sets it.
-    pub(crate) fn set(&self, size_bytes: u64) {
+    /// What it takes now, in bytes. Only one task sets it.
+    pub fn set(&self, size_bytes: u64) {
         let before = self.size_bytes.swap(size_bytes, Ordering::Relaxed);
         self.all.0.fetch_add(size_bytes, Ordering::Relaxed);
         self.all.0.fetch_sub(before, Ordering::Relaxed);
     }
 
-    pub(crate) fn size_bytes(&self) -> u64 {
+    /// What it takes, in bytes.
+    pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 }
