@@ -1,4 +1,5 @@
-//! What opening and compacting a large state take: memory, requests, bytes.
+//! What opening, compacting and checking a large state take: memory, requests,
+//! bytes.
 //!
 //! Each step is a process of its own, so that the memory of one is not that of
 //! another: the greatest resident size is what the system says about it
@@ -23,8 +24,10 @@ use headwater_state::{
     BuildOptions, ChunkCache, LoadOptions, Loader, View, build_snapshot, write_empty_snapshot,
 };
 use headwater_store::{Call, HeadRead, HeadWrite, Meter, Store};
+use headwater_verify::{Options, Progress, Verdict, Verifier};
 use serde::Serialize;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -46,6 +49,9 @@ pub(crate) struct CompactionArgs {
     /// Entries that change before a compaction.
     #[arg(long, default_value_t = 64)]
     changed: u64,
+    /// Memory that a step may have resident, in bytes: one that takes more fails.
+    #[arg(long, default_value_t = 512 << 20)]
+    resident_bytes_max: u64,
     /// A directory for the state, which is left there; it has to be new or
     /// empty. None: a temporary one.
     #[arg(long)]
@@ -67,9 +73,11 @@ enum Step {
     Adjacent,
     /// Changes entries all over the state, and compacts.
     Spread,
+    /// Checks all of it.
+    Verify,
 }
 
-const STEPS: [Step; 4] = [Step::Fill, Step::Open, Step::Adjacent, Step::Spread];
+const STEPS: [Step; 5] = [Step::Fill, Step::Open, Step::Adjacent, Step::Spread, Step::Verify];
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -119,6 +127,7 @@ fn spawn(args: &CompactionArgs, step: Step, dir: &Path) -> Result<(), BoxError> 
         .args(["--state-bytes", &args.state_bytes.to_string()])
         .args(["--value-bytes", &args.value_bytes.to_string()])
         .args(["--changed", &args.changed.to_string()])
+        .args(["--resident-bytes-max", &args.resident_bytes_max.to_string()])
         .arg("--dir")
         .arg(dir)
         .status()?;
@@ -130,6 +139,10 @@ fn print(args: &CompactionArgs, step: Step, figures: Figures) -> Result<(), BoxE
     let scenario = "compaction";
     let line = Line { scenario, step, state_bytes, value_bytes, changed, figures };
     println!("{}", serde_json::to_string(&line)?);
+    let (found, limit) = (line.figures.peak_resident_bytes, args.resident_bytes_max);
+    if limit < found {
+        return Err(format!("{found} bytes were resident, over {limit}").into());
+    }
     Ok(())
 }
 
@@ -147,6 +160,7 @@ async fn measure(args: &CompactionArgs, step: Step, dir: &Path) -> Result<Figure
         Step::Open => bench.open_and_read().await?,
         Step::Adjacent => bench.compact(bench.adjacent()).await?,
         Step::Spread => bench.compact(bench.spread()).await?,
+        Step::Verify => bench.verify().await?,
     };
     let seconds = began.elapsed().as_secs_f64();
     let readings = meter.read();
@@ -252,6 +266,19 @@ impl Bench<'_> {
         let key = Key::new(format!("key-{:016}", self.n_entries() / 3))?;
         view.get(&key).await?.ok_or("the state is not of this size")?;
         Ok((0, 0))
+    }
+
+    async fn verify(&self) -> Result<(usize, usize), BoxError> {
+        let store = Arc::clone(self.loader.store());
+        let (progress, stop) = (Progress::default(), CancellationToken::new());
+        // What the other steps built and did not publish is young.
+        let verifier = Verifier::new(store, Options::default(), progress, stop);
+        let report = verifier.verify(self.loader.history()).await?;
+        let verdict = report.verdict();
+        if verdict == Verdict::Clean {
+            return Ok((0, 0));
+        }
+        Err(format!("verify says {}", verdict.word()).into())
     }
 
     async fn compact(&self, numbers: Vec<u64>) -> Result<(usize, usize), BoxError> {

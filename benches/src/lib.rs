@@ -13,6 +13,7 @@
 //! same run (timers are coarse): ratios are to that.
 
 mod compaction;
+mod growing;
 pub mod load;
 pub mod report;
 mod scenario;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use self::compaction::CompactionArgs;
+use self::growing::GrowingArgs;
 use self::scenario::Scenario;
 
 /// Measures Headwater over a store with set latencies, in one process.
@@ -31,7 +33,7 @@ use self::scenario::Scenario;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
     #[command(subcommand)]
-    over_a_directory: Option<OverDirectory>,
+    by_itself: Option<ByItself>,
     /// What to measure.
     #[arg(value_enum, required = true)]
     scenario: Option<Scenario>,
@@ -74,11 +76,16 @@ struct Arguments {
     json: bool,
 }
 
-/// What is measured over a directory instead, without a writer or a replica.
+/// What is measured in a way of its own, and has its own options.
 #[derive(Debug, Subcommand)]
-enum OverDirectory {
-    /// Memory, requests and bytes of opening and compacting a large state.
+enum ByItself {
+    /// Memory, requests and bytes of opening and compacting a large state, in a
+    /// directory, without a writer or a replica.
     Compaction(CompactionArgs),
+    /// A history of a million operations: size of every head, p50 at the end
+    /// against the start, objects, and a check of all of it. Fails if one of
+    /// them is out of bounds.
+    GrowingHead(GrowingArgs),
 }
 
 /// What one measurement is told.
@@ -111,8 +118,10 @@ pub struct Plan {
 /// Runs what the command line says.
 pub async fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(OverDirectory::Compaction(args)) = &arguments.over_a_directory {
-        return exit(compaction::run(args).await);
+    match &arguments.by_itself {
+        Some(ByItself::Compaction(args)) => return exit(compaction::run(args).await),
+        Some(ByItself::GrowingHead(args)) => return exit(growing::run(args).await),
+        None => {}
     }
     let Some(scenario) = arguments.scenario else { return ExitCode::FAILURE };
     if !arguments.json {

@@ -97,12 +97,7 @@ impl World {
     }
 
     pub(crate) fn putter(&self, writer: &Writer, value_bytes: usize) -> Putter {
-        Putter {
-            history: self.history.clone(),
-            writer: writer.clone(),
-            grpc: None,
-            value: Bytes::from(vec![b'v'; value_bytes]),
-        }
+        Putter::new(self.history.clone(), writer.clone(), value_bytes)
     }
 }
 
@@ -243,6 +238,22 @@ pub struct Putter {
 }
 
 impl Putter {
+    /// One that goes to a writer in this process.
+    pub(crate) fn new(history: HistoryName, writer: Writer, value_bytes: usize) -> Self {
+        Self { history, writer, grpc: None, value: Bytes::from(vec![b'v'; value_bytes]) }
+    }
+
+    /// Puts a key of the caller's choice, under an operation id that is first
+    /// used after version `seen`; the version at which it was accepted.
+    pub(crate) async fn put_since(
+        &self,
+        seen: StateVersion,
+        id: &str,
+        key: String,
+    ) -> Result<StateVersion, BoxError> {
+        self.put_issued(Issue::ClientKept(seen), id, key).await
+    }
+
     /// Whether it was accepted.
     pub async fn put(&self, caller: usize, n: u64) -> bool {
         let key = format!("key/{caller:05}/{:03}", n % 100);
@@ -278,9 +289,17 @@ impl Putter {
 
     /// Puts through the writer itself.
     async fn put_in_process(&self, id: &str, key: String) -> Result<StateVersion, BoxError> {
+        self.put_issued(Issue::ClientKept(StateVersion::ZERO), id, key).await
+    }
+
+    async fn put_issued(
+        &self,
+        issue: Issue,
+        id: &str,
+        key: String,
+    ) -> Result<StateVersion, BoxError> {
         let put = Mutation::Put(Key::new(key)?, self.value.clone());
         let request = Request::new(Vec::new(), vec![put])?;
-        let issue = Issue::ClientKept(StateVersion::ZERO);
         let operation = Operation::new(OperationId::parse(id)?, request, issue);
         let question = Question::Ask(Ask::Submit(operation));
         let told = self.writer.ask(&self.history, question).await?;

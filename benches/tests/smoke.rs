@@ -165,7 +165,7 @@ fn a_compaction_writes_what_changed() {
     let lines: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
 
     let steps: Vec<_> = lines.iter().map(|it| it["step"].as_str().unwrap()).collect();
-    assert_eq!(steps, ["fill", "open", "adjacent", "spread"]);
+    assert_eq!(steps, ["fill", "open", "adjacent", "spread", "verify"]);
     let figure = |line: usize, name: &str| lines[line][name].as_u64().unwrap();
     assert!(64 << 20 <= figure(0, "bytesWritten"));
     assert_eq!(figure(1, "objectsRead"), 3, "head, index, one chunk");
@@ -176,4 +176,30 @@ fn a_compaction_writes_what_changed() {
     }
     assert!(figure(2, "chunksWritten") <= 3, "{}", lines[2]);
     assert!(figure(2, "bytesWritten") < 8 << 20, "{}", lines[2]);
+}
+
+/// Likewise: a history that grows, and the refusal of one that does not hold.
+#[test]
+fn a_growing_history_stays_within_its_bounds_or_the_program_fails() {
+    let run = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+            .args(["growing-head", "--operations", "4000", "--write-ms", "0", "--read-ms", "0"])
+            // The test is not about time: machines that are busy are no failure.
+            .args(["--ratio-max", "1000"])
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let output = run(&[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((line["operations"].as_u64(), line["failures"].as_u64()), (Some(4_000), Some(0)));
+    assert_eq!(line["verdict"], "clean");
+    assert!(1_000 < line["versions"].as_u64().unwrap(), "{line}");
+    assert!(line["headBytesMost"].as_u64().unwrap() <= 64 << 10, "{line}");
+
+    let output = run(&["--swept-objects-max", "1"]);
+    assert!(!output.status.success());
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["violations"].as_array().unwrap().len(), 1, "{line}");
 }
