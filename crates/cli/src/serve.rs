@@ -24,7 +24,7 @@ use headwater_daemon::serve::Services;
 use headwater_daemon::telemetry::with_causes;
 use headwater_daemon::trust::{TrustOptions, Untrusted};
 use headwater_daemon::usage::Usage;
-use headwater_replica::{PushedHead, Replica};
+use headwater_replica::{PushedHead, ReadinessOptions, Replica};
 use headwater_store::Clock;
 use headwater_store::probe::Unfit;
 use headwater_writer::{HeadNotice, PublishedHead, WriterConfig};
@@ -62,6 +62,9 @@ pub struct ServeArgs {
     /// The replica's settings.
     #[command(flatten)]
     pub replica: ReplicaFlags,
+    /// What the replica does before it is ready.
+    #[command(flatten, next_help_heading = "Replica")]
+    pub readiness: ReadinessOptions,
     /// All settings, with where they came from.
     #[arg(skip)]
     pub shown: Vec<Shown>,
@@ -91,7 +94,8 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         output.answer(|| json!({ "settings": "fit" }), || "the settings are fit".to_owned())?;
         return Ok(Exit::Done);
     }
-    let process = Process::start(args.process.clone()).await.map_err(|error| refused(&error))?;
+    let mut process =
+        Process::start(args.process.clone()).await.map_err(|error| refused(&error))?;
     let url = args.place.url()?;
     let store = StoreOptions { url: url.clone(), keys: args.keys.clone() };
     let opened = process.open(&store).map_err(|error| refused(&error))?;
@@ -106,6 +110,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     .map_err(|error| refused(&error))?;
     let replica = headwater_replica::start(opened.store, args.replica.0.clone(), process.entropy())
         .map_err(|error| refused(&error))?;
+    replica.keep_ready(args.readiness.clone(), process.health().clone());
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())
@@ -113,7 +118,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .with(replica.service())
         .with(Usage::service(opened.meter))
         .with(replica.watch_service(process.leaving()));
-    announce(listening.local_address(), &url, output)?;
+    announce(listening.local_address(), process.admin_address(), &url, output)?;
 
     let served = tokio::select! {
         served = process.serve(listening, services) => served,
@@ -161,20 +166,29 @@ pub(crate) fn take_in(replica: &Replica, notice: &HeadNotice) {
 
 /// Says where it listens, and a line to try. The first line is for programs
 /// that wait for it.
-fn announce(address: SocketAddr, url: &str, output: &mut Output) -> Result<(), Failed> {
+fn announce(
+    address: SocketAddr,
+    admin: Option<SocketAddr>,
+    url: &str,
+    output: &mut Output,
+) -> Result<(), Failed> {
+    let probes = admin.map(|it| format!("\nprobes are at http://{it}/readyz")).unwrap_or_default();
     let option = if address.to_string() == ADDRESS_DEFAULT {
         String::new()
     } else {
         format!(" --writer {address}")
     };
     output.answer(
-        || json!({ "listening": address.to_string(), "store": url }),
+        || {
+            let admin = admin.map(|it| it.to_string());
+            json!({ "listening": address.to_string(), "admin": admin, "store": url })
+        },
         || {
             format!(
                 "listening on {address}\n\
                  histories are in {url}\n\
                  try: headwater create demo{option} && headwater put demo greeting \
-                 hello{option} && headwater get demo greeting{option}"
+                 hello{option} && headwater get demo greeting{option}{probes}"
             )
         },
     )?;

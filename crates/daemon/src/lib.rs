@@ -3,7 +3,7 @@
 //! In here: [`daemon`] and [`process`] (one way from a command line to the end
 //! of a process), [`config`] (where settings come from), [`serve`] (listening,
 //! connections, draining), [`health`] and [`admin`] (whether it is ready, and
-//! the second port that says so), [`telemetry`], [`signals`], [`status`] (errors
+//! the second port that says so), [`logs`], [`telemetry`], [`signals`], [`status`] (errors
 //! as every service says them), [`deadline`] (how long a request may take),
 //! [`options`] that the binaries share, [`keys`] and [`trust`] among them. Not
 //! in here: any service of ours, and any decision of the protocol.
@@ -14,6 +14,7 @@ pub mod daemon;
 pub mod deadline;
 pub mod health;
 pub mod keys;
+pub mod logs;
 pub mod options;
 pub mod process;
 pub mod serve;

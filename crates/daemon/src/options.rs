@@ -9,9 +9,10 @@ use headwater_store::{
 use crate::admin::AdminOptions;
 use crate::config::ConfigOptions;
 use crate::daemon::BoxError;
+use crate::health::ReadyOptions;
 use crate::keys::{KeyOptions, KeyOptionsError};
+use crate::logs::LogOptions;
 use crate::serve::ServerOptions;
-use crate::telemetry::LogFormat;
 
 /// What every process has: logs, connections and their end, the admin port.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,15 +20,18 @@ pub struct ProcessOptions {
     /// The file of settings.
     #[command(flatten)]
     pub config: ConfigOptions,
-    /// How log lines are written. What is logged: `HEADWATER_LOG`.
-    #[arg(long, value_enum, default_value_t, env = "HEADWATER_LOG_FORMAT")]
-    pub log_format: LogFormat,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: LogOptions,
     /// Connections, and how they end.
     #[command(flatten)]
     pub server: ServerOptions,
     /// The admin port.
     #[command(flatten)]
     pub admin: AdminOptions,
+    /// What it takes to be ready.
+    #[command(flatten)]
+    pub ready: ReadyOptions,
 }
 
 impl ProcessOptions {

@@ -14,13 +14,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headwater_store::Entropy;
+use headwater_store::probe::Unfit;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::admin::{Admin, AdminPort};
-use crate::health::{For, Health};
+use crate::admin::{Admin, AdminPort, loglevel};
+use crate::health::{self, For, Health};
 use crate::options::{OpenStore, ProcessOptions, StoreError, StoreOptions};
 use crate::serve::{BindError, Listening, Plain, ServeError, Services, Serving};
-use crate::signals::StopSignal;
+use crate::signals::{AtHangup, StopSignal};
 use crate::telemetry::{self, TelemetryError};
 use crate::trust::{TrustOptions, Untrusted};
 
@@ -34,6 +36,9 @@ pub struct Process {
     health: Health,
     admin: Admin,
     admin_port: Option<AdminPort>,
+    _at_hangup: AtHangup,
+    /// They end with the process.
+    tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 /// Why a process does not start.
@@ -58,10 +63,14 @@ impl Process {
     ///
     /// [`StartError`].
     pub async fn start(options: ProcessOptions) -> Result<Self, StartError> {
-        telemetry::init(options.log_format)?;
+        let level = telemetry::init(&options.log)?;
         let stop = StopSignal::install().map_err(StartError::Signals)?;
+        let (hangup_level, origin) = (level.clone(), options.config.origin.clone());
+        let at_hangup = AtHangup::install(move || hangup_level.reread(&origin));
+        let at_hangup = at_hangup.map_err(StartError::Signals)?;
         let health = Health::new();
         let admin = Admin::new(health.clone());
+        admin.merge(loglevel::router(level));
         let admin_port = match options.admin.admin_listen {
             Some(address) => Some(admin.listen(address).await?),
             None => None,
@@ -70,7 +79,18 @@ impl Process {
             tracing::info!(address = %port.local_address(), "the admin port answers");
         }
         let (entropy, leaving) = (Entropy::from_os(), CancellationToken::new());
-        Ok(Self { options, entropy, stop, leaving, health, admin, admin_port })
+
+        Ok(Self {
+            options,
+            entropy,
+            stop,
+            leaving,
+            health,
+            admin,
+            admin_port,
+            _at_hangup: at_hangup,
+            tasks: Vec::new(),
+        })
     }
 
     /// The randomness of this process.
@@ -109,8 +129,12 @@ impl Process {
     /// # Errors
     ///
     /// [`StoreError`].
-    pub fn open(&self, store: &StoreOptions) -> Result<OpenStore, StoreError> {
-        store.open(self.entropy())
+    pub fn open(&mut self, store: &StoreOptions) -> Result<OpenStore, StoreError> {
+        let opened = store.open(self.entropy())?;
+        let (meter, options) = (Arc::clone(&opened.meter), self.options.ready.clone());
+        let watching = tokio::spawn(health::store::watch(self.health.clone(), meter, options));
+        self.tasks.push(AbortOnDropHandle::new(watching));
+        Ok(opened)
     }
 
     /// Asks the store whether it may be written to. Until it has answered, the
@@ -121,9 +145,13 @@ impl Process {
     /// [`Untrusted`].
     pub async fn trust(&self, trust: &TrustOptions, opened: &OpenStore) -> Result<(), Untrusted> {
         let check = self.health.check("store-trusted", For::All);
-        trust.check(opened, &self.entropy).await?;
-        check.ready();
-        Ok(())
+        let stop = self.stop();
+        let asking = trust.wait(opened, &self.entropy, &check);
+        match stop.run_until_cancelled(asking).await {
+            Some(asked) => asked,
+            // Nothing is known of it, so it is not used, not for a drain either.
+            None => Err(Untrusted(Unfit::Unanswered(vec!["the process was told to end".into()]))),
+        }
     }
 
     /// Binds the address of the services.

@@ -1,4 +1,4 @@
-//! Stopping when the operating system asks for it.
+//! What the operating system asks for: stopping, and reading settings again.
 
 use std::io;
 use std::process;
@@ -44,6 +44,41 @@ impl StopSignal {
     /// Cancelled by the first signal.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
+    }
+}
+
+/// Does something at every SIGHUP, until it is dropped.
+#[derive(Debug)]
+pub struct AtHangup {
+    _watcher: AbortOnDropHandle<()>,
+}
+
+impl AtHangup {
+    /// Begins to watch; from here on the signal no longer ends the process.
+    ///
+    /// # Errors
+    ///
+    /// When the handler cannot be installed.
+    #[cfg(unix)]
+    pub fn install(act: impl Fn() + Send + 'static) -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut hangups = signal(SignalKind::hangup())?;
+        let watcher = tokio::spawn(async move {
+            while hangups.recv().await.is_some() {
+                act();
+            }
+        });
+        Ok(Self { _watcher: AbortOnDropHandle::new(watcher) })
+    }
+
+    /// There is no such signal here.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    #[cfg(not(unix))]
+    pub fn install(_act: impl Fn() + Send + 'static) -> io::Result<Self> {
+        Ok(Self { _watcher: AbortOnDropHandle::new(tokio::spawn(async {})) })
     }
 }
 

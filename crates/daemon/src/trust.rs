@@ -1,10 +1,14 @@
 //! Whether a process may write to its store: asked once, at its start.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headwater_store::probe::{Unfit, Verdict, check_at_start};
 use headwater_store::{Entropy, Meter, Store};
 
+use tokio::time::Instant;
+
+use crate::health::Check;
 use crate::options::OpenStore;
 
 /// How much a writer trusts its store.
@@ -14,7 +18,16 @@ pub struct TrustOptions {
     /// one that was found safe by `headwater doctor`.
     #[arg(long, env = "HEADWATER_TRUST_STORE")]
     pub trust_store: bool,
+    /// Longest time to go on asking a store that does not answer, in seconds,
+    /// before the process ends. It is not ready meanwhile. 0: asked once.
+    #[arg(long, default_value_t = 0, env = "HEADWATER_TRUST_WAIT_SECONDS_MAX")]
+    pub trust_wait_seconds_max: u64,
 }
+
+/// Between two askings.
+const PAUSE: Duration = Duration::from_secs(1);
+/// As long as anybody waits for a store: beyond it clocks cannot count.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A store that is not to be written to.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +35,35 @@ pub struct TrustOptions {
 pub struct Untrusted(pub Unfit);
 
 impl TrustOptions {
+    /// As [`TrustOptions::check`], again and again while the store does not
+    /// answer, for the time that is allowed. `check` is told how it stands.
+    ///
+    /// # Errors
+    ///
+    /// The last [`Untrusted`].
+    pub(crate) async fn wait(
+        &self,
+        opened: &OpenStore,
+        entropy: &Entropy,
+        check: &Check,
+    ) -> Result<(), Untrusted> {
+        let wait = Duration::from_secs(self.trust_wait_seconds_max).min(WAIT_MAX);
+        let until = Instant::now() + wait;
+        loop {
+            match self.check(opened, entropy).await {
+                Ok(()) => {
+                    check.ready();
+                    return Ok(());
+                }
+                Err(Untrusted(Unfit::Unanswered(error))) if Instant::now() < until => {
+                    check.not_ready(format!("it could not be asked: {}", error.join("; ")));
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Asks the store in short, below a scratch prefix: about a hundred
     /// requests, which the store's meter counts. What is not allowed, and what
     /// costs more than it should, is logged by name.

@@ -9,7 +9,7 @@ use headwater_daemon::process::Process;
 use headwater_daemon::serve::Services;
 use headwater_daemon::usage::Usage;
 
-use crate::ReplicaConfig;
+use crate::{ReadinessOptions, ReplicaConfig};
 
 /// Follows histories on an object store and serves reads whose freshness it has
 /// proved.
@@ -33,6 +33,9 @@ pub struct ReplicaDaemon {
     /// The replica's own settings.
     #[command(flatten, next_help_heading = "Replica")]
     pub replica: ReplicaConfig,
+    /// What it does before it is ready.
+    #[command(flatten, next_help_heading = "Replica")]
+    pub readiness: ReadinessOptions,
 }
 
 impl Daemon for ReplicaDaemon {
@@ -49,7 +52,7 @@ impl Daemon for ReplicaDaemon {
     }
 
     async fn run(self) -> Result<(), BoxError> {
-        let process = Process::start(self.process).await?;
+        let mut process = Process::start(self.process).await?;
         let opened = process.open(&self.store)?;
         let listening = process.listen(self.listen).await?;
         let address = listening.local_address();
@@ -58,6 +61,7 @@ impl Daemon for ReplicaDaemon {
         tracing::info!(%address, "serving reads");
 
         let replica = crate::start(opened.store, self.replica, process.entropy())?;
+        replica.keep_ready(self.readiness, process.health().clone());
         let services = Services::new()
             .with(replica.service())
             .with(replica.watch_service(process.leaving()))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
+use headwater_daemon::health::Health;
 use headwater_proto::v1::read_service_server::ReadServiceServer;
 use headwater_proto::v1::watch_service_server::WatchServiceServer;
 use headwater_state::{DiskCache, DiskCacheInUse, DiskReadings, Seen};
@@ -17,6 +18,7 @@ use crate::follower::{FollowerOptions, PushedHead};
 use crate::histories::Histories;
 use crate::push;
 use crate::reader::Reader;
+use crate::ready::{self, ReadinessOptions};
 use crate::service::{ReadRpc, WatchRpc};
 use crate::watch::{Budget, WatchFigures};
 use headwater_state::Memory;
@@ -102,6 +104,16 @@ impl Replica {
     pub fn watch_service(&self, drain: CancellationToken) -> WatchServiceServer<WatchRpc> {
         WatchServiceServer::new(WatchRpc::new(Arc::clone(&self.histories), drain))
             .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Opens histories as `options` say, and reports to `health` how that goes,
+    /// until the replica is shut down. Without any named there is nothing to
+    /// report.
+    pub fn keep_ready(&self, options: ReadinessOptions, health: Health) {
+        if !options.open.is_empty() {
+            let keeping = ready::run(Arc::clone(&self.histories), options, health);
+            self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(keeping));
+        }
     }
 
     /// How watches of a history stand; `None` where it is not open.

@@ -53,7 +53,7 @@ impl Daemon for WriterDaemon {
     }
 
     async fn run(self) -> Result<(), BoxError> {
-        let process = Process::start(self.process).await?;
+        let mut process = Process::start(self.process).await?;
         let opened = process.open(&self.store)?;
         process.trust(&self.trust, &opened).await?;
         let (entropy, clock) = (process.entropy(), Clock::system());

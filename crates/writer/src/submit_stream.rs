@@ -12,6 +12,7 @@ use headwater_daemon::status::{self, FieldViolation};
 use headwater_proto::limits::STREAM_UNANSWERED_MAX;
 use headwater_proto::v1::{self, submit_stream_response::Result as Outcome};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use crate::answer::{self, About};
@@ -29,13 +30,18 @@ struct Session {
     ready: VecDeque<v1::SubmitStreamResponse>,
     /// Said last, after every answer.
     end: Option<Status>,
+    leaving: CancellationToken,
 }
 
 /// Serves one stream. Nothing is spawned: a caller that goes away takes the
 /// stream with it, and what it handed over is still decided.
+///
+/// Once its connection takes no more calls, the stream takes no more requests:
+/// what it has taken is answered, and then it ends.
 pub(crate) fn serve(
     histories: Arc<Histories>,
     requests: Streaming<v1::SubmitRequest>,
+    leaving: CancellationToken,
 ) -> impl Stream<Item = Result<v1::SubmitStreamResponse, Status>> + Send {
     let session = Session {
         histories,
@@ -44,6 +50,7 @@ pub(crate) fn serve(
         unanswered: FuturesUnordered::new(),
         ready: VecDeque::new(),
         end: None,
+        leaving,
     };
     stream::unfold(session, |mut session| async {
         let next = session.next().await?;
@@ -58,14 +65,20 @@ impl Session {
                 return Some(Ok(response));
             }
             let has_room = self.unanswered.len() < STREAM_UNANSWERED_MAX;
+            let is_reading = self.requests.is_some();
             let reading = self.requests.as_mut().filter(|_| has_room);
             if reading.is_none() && self.unanswered.is_empty() {
                 return self.end.take().map(Err);
             }
+            let leaving = self.leaving.cancelled();
             tokio::select! {
                 biased;
                 Some(response) = self.unanswered.next(), if !self.unanswered.is_empty() => {
                     return Some(Ok(response));
+                }
+                () = leaving, if is_reading => {
+                    self.requests = None;
+                    self.end = Some(status::shutting_down());
                 }
                 request = read(reading) => match request {
                     Ok(Some(request)) => self.hand_over(request),

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use headwater_core::decide::Ask;
 use headwater_core::format;
 use headwater_core::head::Head;
@@ -11,6 +11,7 @@ use headwater_core::id::HistoryName;
 use headwater_core::publish::SubmitError;
 use headwater_core::version::StateVersion;
 use headwater_daemon::deadline;
+use headwater_daemon::serve::Leaving;
 use headwater_proto::v1;
 use headwater_proto::v1::write_service_server::WriteService;
 use headwater_store::ReadError;
@@ -117,7 +118,9 @@ impl WriteService for WriteRpc {
         &self,
         request: Request<Streaming<v1::SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStreamStream>, Status> {
-        let answers = submit_stream::serve(Arc::clone(&self.histories), request.into_inner());
+        let leaving = Leaving::of(request.extensions()).token();
+        let histories = Arc::clone(&self.histories);
+        let answers = submit_stream::serve(histories, request.into_inner(), leaving);
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -141,7 +144,8 @@ impl WriteService for WriteRpc {
         &self,
         request: Request<Streaming<v1::SubscribeHeadsRequest>>,
     ) -> Result<Response<Self::SubscribeHeadsStream>, Status> {
+        let leaving = Leaving::of(request.extensions()).token();
         let notices = notify::serve(self.histories.notices(), request.into_inner());
-        Ok(Response::new(Box::pin(notices)))
+        Ok(Response::new(Box::pin(notices.take_until(leaving.cancelled_owned()))))
     }
 }

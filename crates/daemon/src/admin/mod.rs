@@ -12,6 +12,7 @@
 //! - It has few connections, and none of them without a time limit for the next
 //!   request.
 
+pub(crate) mod loglevel;
 mod probes;
 
 use std::convert::Infallible;

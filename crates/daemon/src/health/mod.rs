@@ -17,6 +17,7 @@
 //! - Nothing here touches the store, and nothing waits.
 
 mod service;
+pub(crate) mod store;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 pub use self::service::HealthRpc;
+pub use self::store::{ReadyOptions, STORE, watch as watch_store};
 
 /// The state of one process. Clones share it.
 #[derive(Clone, Debug)]

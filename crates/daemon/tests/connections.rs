@@ -1,0 +1,260 @@
+//! Connections that are too many, too slow or too old, and what becomes of the
+//! others meanwhile.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set up has failed")]
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use headwater_daemon::health::Health;
+use headwater_daemon::serve::{GrpcService, Listening, ServerOptions, Services, Serving};
+use http::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tower::{Layer, Service};
+
+/// Longer than anything here takes; a test that waits for it has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How every HTTP/2 connection begins: the preface and empty settings.
+const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+
+struct Running {
+    address: SocketAddr,
+    stop: CancellationToken,
+    health: Health,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn start(options: ServerOptions) -> Self {
+        Self::start_with(Services::new(), options).await
+    }
+
+    async fn start_with(services: Services, options: ServerOptions) -> Self {
+        let listening = Listening::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listening.local_address();
+        let stop = CancellationToken::new();
+        let serving = Serving { options, ..Serving::new(stop.clone()) };
+        let health = serving.health.clone();
+        let task =
+            tokio::spawn(async move { listening.serve_with(services, serving).await.unwrap() });
+        Self { address, stop, health, task }
+    }
+
+    async fn socket(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    fn client(&self) -> HealthClient<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        HealthClient::new(endpoint.connect_lazy())
+    }
+}
+
+fn whole_server() -> HealthCheckRequest {
+    HealthCheckRequest::default()
+}
+
+/// Whether the other side ends the connection.
+async fn is_ended(mut socket: TcpStream) -> bool {
+    let end = async {
+        let mut buffer = [0; 1_024];
+        while let Ok(1..) = socket.read(&mut buffer).await {}
+    };
+    timeout(PATIENCE, end).await.is_ok()
+}
+
+#[tokio::test]
+async fn who_sends_nothing_or_little_is_sent_away() {
+    let options = ServerOptions { handshake_timeout_ms: 100, ..ServerOptions::default() };
+    let server = Running::start(options).await;
+    let mut client = server.client();
+    client.check(whole_server()).await.unwrap();
+
+    let silent = server.socket().await;
+    let mut hesitant = server.socket().await;
+    hesitant.write_all(&BEGINNING[..20]).await.unwrap();
+    let mut other = server.socket().await;
+    other.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+
+    assert!(is_ended(silent).await && is_ended(hesitant).await && is_ended(other).await);
+    client.check(whole_server()).await.unwrap();
+}
+
+/// With the clock stopped, since it takes half a minute: time passes only when
+/// nobody has anything to do.
+#[tokio::test(start_paused = true)]
+async fn who_sends_a_frame_byte_by_byte_is_sent_away() {
+    let server = Running::start(ServerOptions::default()).await;
+    let mut slow = server.socket().await;
+    slow.write_all(BEGINNING).await.unwrap();
+    // The header of a HEADERS frame of 200 bytes, which never come.
+    slow.write_all(b"\x00\x00\xc8\x01\x04\x00\x00\x00\x01\x82").await.unwrap();
+
+    let mut buffer = Vec::new();
+    timeout(Duration::from_secs(60), slow.read_to_end(&mut buffer)).await.unwrap().ok();
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_leaves_callers_alone_and_gives_way_to_new_ones() {
+    let options = ServerOptions { connections_max: 32, ..ServerOptions::default() };
+    let server = Running::start(options).await;
+    let mut early = server.client();
+    let mut watching = early.watch(whole_server()).await.unwrap().into_inner();
+    watching.next().await.unwrap().unwrap();
+
+    // Ten times as many as there may be, all held open as far as they are let.
+    let mut flood = Vec::new();
+    for _ in 0..320 {
+        let mut socket = server.socket().await;
+        socket.write_all(BEGINNING).await.ok();
+        flood.push(socket);
+    }
+
+    // The one with a call is as it was, and a new caller finds a place once
+    // those of the flood have been idle for a while.
+    early.check(whole_server()).await.unwrap();
+    let mut late = server.client();
+    let found = async {
+        while late.check(whole_server()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, found).await.expect("a place is made");
+    server.health.drain();
+    let told = timeout(PATIENCE, watching.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(told.status(), ServingStatus::NotServing);
+}
+
+#[tokio::test]
+async fn past_the_limit_connections_with_calls_stay_and_new_ones_are_refused() {
+    let options = ServerOptions { connections_max: 2, ..ServerOptions::default() };
+    let server = Running::start(options).await;
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        let mut watch = server.client().watch(whole_server()).await.unwrap().into_inner();
+        watch.next().await.unwrap().unwrap();
+        watches.push(watch);
+    }
+
+    assert!(is_ended(server.socket().await).await);
+    assert!(server.client().check(whole_server()).await.is_err());
+
+    server.health.drain();
+    for watch in &mut watches {
+        let told = timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(told.status(), ServingStatus::NotServing);
+    }
+}
+
+#[tokio::test]
+async fn streams_end_with_the_age_of_their_connection_and_calls_go_on_over_a_new_one() {
+    let options = ServerOptions {
+        connection_age_seconds_max: 1,
+        connection_age_grace_seconds: 3_600,
+        ..ServerOptions::default()
+    };
+    let server = Running::start(options).await;
+    let mut client = server.client();
+    let mut watch = client.watch(whole_server()).await.unwrap().into_inner();
+    watch.next().await.unwrap().unwrap();
+
+    // By itself, and well before the grace is over.
+    let end = timeout(PATIENCE, watch.next()).await.expect("the stream ends");
+
+    assert!(end.is_none_or(|it| it.is_err()));
+    client.check(whole_server()).await.unwrap();
+}
+
+#[tokio::test]
+async fn while_the_delay_lasts_it_is_not_ready_and_serves_everybody() {
+    let options = ServerOptions { drain_delay_seconds: 3_600, ..ServerOptions::default() };
+    let server = Running::start(options).await;
+    let mut watch = server.client().watch(whole_server()).await.unwrap().into_inner();
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
+
+    server.stop.cancel();
+
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    let answer = server.client().check(whole_server()).await.unwrap().into_inner();
+    assert_eq!(answer.status(), ServingStatus::NotServing, "on a new connection");
+    assert!(!server.task.is_finished());
+}
+
+/// Calls that never end, whatever is called.
+#[derive(Clone)]
+struct Never;
+
+impl Layer<GrpcService> for Never {
+    type Service = Self;
+
+    fn layer(&self, _inner: GrpcService) -> Self {
+        Self
+    }
+}
+
+impl Service<Request<Body>> for Never {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Pending<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _request: Request<Body>) -> Self::Future {
+        std::future::pending()
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_is_kept_for_services_that_do_not_look_at_it() {
+    let services = Services::new().with_layer(Never);
+    let server = Running::start_with(services, ServerOptions::default()).await;
+    // Without a client that counts the time itself.
+    let io = TokioIo::new(server.socket().await);
+    let (mut http, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let request = Request::post(format!("http://{}/any.Service/Call", server.address))
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", "50m")
+        .body(Body::empty())
+        .unwrap();
+
+    let answer = timeout(PATIENCE, http.send_request(request)).await.expect("it is answered");
+
+    let code = Code::from_bytes(answer.unwrap().headers()["grpc-status"].as_bytes());
+    assert_eq!(code, Code::DeadlineExceeded);
+    drop(connection);
+}
+
+#[tokio::test]
+async fn calls_that_do_not_end_are_cut_when_the_drain_has_lasted_long_enough() {
+    let services = Services::new().with_layer(Never);
+    let options = ServerOptions { drain_seconds_max: 0, ..ServerOptions::default() };
+    let server = Running::start_with(services, options).await;
+    let mut client = server.client();
+    let call = tokio::spawn(async move { client.check(whole_server()).await });
+    // Until the call is there, which nobody says.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    server.stop.cancel();
+
+    timeout(PATIENCE, server.task).await.expect("it ends").unwrap();
+    assert!(timeout(PATIENCE, call).await.expect("the call ends").unwrap().is_err());
+}

@@ -1,0 +1,132 @@
+//! When a replica is to be sent reads.
+//!
+//! A replica opens a history when it is first asked for, so one that has just
+//! started can answer everything, slowly. With `--replica-open` it opens the
+//! named histories first, keeps them open, and is ready once each of them was
+//! opened and proven current. That one of them is not there, or is damaged, is an answer too:
+//! it is no reason to keep the others from being read.
+//!
+//! Lag alone makes no replica unready: whatever makes one of them lag, the
+//! store most of all, makes all of them lag, and a caller that needs freshness
+//! asks for it and is told. `--replica-ready-lag-ms-max` is for those who want
+//! it all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_core::id::HistoryName;
+use headwater_daemon::health::{Check, For, Health};
+use tokio::time::{Instant, sleep};
+
+use crate::consistency::Consistency;
+use crate::failure::ReadFailure;
+use crate::histories::Histories;
+
+/// The services that wait for it.
+const SERVICES: For = For::Services(&["headwater.v1.ReadService", "headwater.v1.WatchService"]);
+
+/// How often histories are looked at.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Longest time for one look.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is shown as lag where nothing decides by it.
+const LAG_SHOWN: Duration = Duration::from_secs(10);
+
+/// What a replica does before it is ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct ReadinessOptions {
+    /// Open these histories at the start, and keep them open; not ready before
+    /// each is open and proven current. Several are separated by commas.
+    #[arg(
+        id = "replica-open",
+        long = "replica-open",
+        value_name = "HISTORY",
+        value_delimiter = ',',
+        value_parser = history_name,
+        env = "HEADWATER_REPLICA_OPEN"
+    )]
+    pub open: Vec<HistoryName>,
+    /// Not ready while one of the histories of `--replica-open` was not proven
+    /// current for so long, in milliseconds. 0: lag is listed, and decides
+    /// nothing.
+    #[arg(
+        id = "replica-ready-lag-ms-max",
+        long = "replica-ready-lag-ms-max",
+        default_value_t = 0,
+        env = "HEADWATER_REPLICA_READY_LAG_MS_MAX"
+    )]
+    pub lag_ms_max: u64,
+}
+
+fn history_name(text: &str) -> Result<HistoryName, String> {
+    HistoryName::parse(text).map_err(|error| error.to_string())
+}
+
+/// Opens the histories, then looks at them again and again. Ends with whoever
+/// runs it.
+pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, health: Health) {
+    let opened = health.check("replica-histories", SERVICES);
+    open(&histories, &options.open, &opened).await;
+    let (lag_max, for_whom) = match options.lag_ms_max {
+        0 => (LAG_SHOWN, For::Nobody),
+        ms => (Duration::from_millis(ms), SERVICES),
+    };
+    let lag = health.check("replica-lag", for_whom);
+    loop {
+        // A look at each proves it current again where the last proof is too
+        // old, so that a replica does not lag because nobody reads.
+        let level = Consistency::MaxStaleness(lag_max);
+        match looked_at(&histories, &options.open, level).await {
+            Ok(()) => lag.ready(),
+            Err((name, failure)) => {
+                lag.not_ready(format!(
+                    "{name} is more than {} ms behind: {failure}",
+                    lag_max.as_millis()
+                ));
+            }
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+async fn open(histories: &Arc<Histories>, names: &[HistoryName], check: &Check) {
+    while let Err((name, failure)) = looked_at(histories, names, Consistency::Strong).await {
+        check.not_ready(format!("{name} is not open yet: {failure}"));
+        sleep(INTERVAL).await;
+    }
+    check.ready();
+}
+
+/// The first of them that cannot be read so.
+async fn looked_at<'a>(
+    histories: &Arc<Histories>,
+    names: &'a [HistoryName],
+    level: Consistency,
+) -> Result<(), (&'a HistoryName, ReadFailure)> {
+    for name in names {
+        let deadline = Instant::now() + LOOK_TIMEOUT;
+        if let Err(failure) = histories.pin(name, None, level, deadline).await
+            && passes(&failure)
+        {
+            return Err((name, failure));
+        }
+    }
+    Ok(())
+}
+
+/// Whether waiting helps against it.
+fn passes(failure: &ReadFailure) -> bool {
+    match failure {
+        ReadFailure::FreshnessUnverified { .. }
+        | ReadFailure::StoreUnavailable { .. }
+        | ReadFailure::Expired { .. }
+        | ReadFailure::TooManyHistories { .. }
+        | ReadFailure::ShuttingDown => true,
+        ReadFailure::HistoryMissing { .. }
+        | ReadFailure::VersionRetired { .. }
+        | ReadFailure::VersionAhead { .. }
+        | ReadFailure::StoredDataBad { .. }
+        | ReadFailure::FormatTooNew { .. }
+        | ReadFailure::Denied { .. } => false,
+    }
+}
