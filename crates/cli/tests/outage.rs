@@ -130,7 +130,7 @@ async fn writes_in_flight_when_the_store_went_away_are_settled_when_it_is_back()
     // known, and the caller asks again by its id.
     let told = it.write(1).await;
     assert!(!told && down.elapsed() <= OUTAGE);
-    sleep(OUTAGE - down.elapsed()).await;
+    sleep(OUTAGE.saturating_sub(down.elapsed())).await;
 
     it.faults.set_outage(false);
 
@@ -154,7 +154,7 @@ async fn a_replica_that_opens_histories_is_ready_once_they_are_open() {
         recovers(async || it.health.is_ready()).await,
         "one is there, and one is known not to be"
     );
-    assert_eq!(it.replica.open_histories(), [it.history.clone()]);
+    assert_eq!(it.replica.open_histories(), std::slice::from_ref(&it.history));
 }
 
 #[tokio::test(start_paused = true)]
