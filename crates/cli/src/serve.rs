@@ -95,21 +95,29 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         return Ok(Exit::Done);
     }
     let mut process =
-        Process::start(args.process.clone()).await.map_err(|error| refused(&error))?;
+        Process::start("headwater", args.process.clone()).await.map_err(|error| refused(&error))?;
     let url = args.place.url()?;
     let store = StoreOptions { url: url.clone(), keys: args.keys.clone() };
     let opened = process.open(&store).map_err(|error| refused(&error))?;
     process.trust(&args.trust, &opened).await.map_err(|error| untrusted(&error))?;
     let listening = process.listen(args.listen).await.map_err(|error| refused(&error))?;
-    let writer = headwater_writer::start(
+    let meter = process.meter();
+    let writer = headwater_writer::start_measured(
         Arc::clone(&opened.store),
         args.writer.clone(),
         process.entropy(),
         Clock::system(),
+        &meter,
     )
     .map_err(|error| refused(&error))?;
-    let replica = headwater_replica::start(opened.store, args.replica.0.clone(), process.entropy())
-        .map_err(|error| refused(&error))?;
+    let replica = headwater_replica::start_measured(
+        opened.store,
+        args.replica.0.clone(),
+        process.entropy(),
+        Clock::system(),
+        &meter,
+    )
+    .map_err(|error| refused(&error))?;
     replica.keep_ready(args.readiness.clone(), process.health().clone());
     let services = Services::new()
         .with(writer.write_service())
@@ -126,7 +134,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     };
     writer.shutdown().await;
     replica.shutdown().await;
-    process.end();
+    process.end().await;
     served.map_err(|error| Failed::new(Exit::Unexpected, with_causes(&error)))?;
     Ok(Exit::Done)
 }

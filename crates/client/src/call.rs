@@ -14,11 +14,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, Span};
 
 use crate::backoff::Backoff;
 use crate::failure::{Determinacy, Failure};
 use crate::pool::{Pool, Route};
 use crate::random::Random;
+use crate::trace::{Attempt, TraceContext, span_of_call};
 
 /// How calls are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) config: RetryConfig,
     pub(crate) random: &'a Random,
     pub(crate) deadline: Instant,
+    pub(crate) traces: &'a TraceContext,
 }
 
 /// An answer, with what came before it.
@@ -82,14 +85,29 @@ impl CallContext<'_> {
     }
 
     /// Makes attempts until one is answered, one is refused for good, or the
-    /// deadline leaves no time. `attempt` is given a channel and the time it
-    /// has.
+    /// deadline leaves no time. `attempt` is given a channel and what it sends
+    /// along: the time it has, and its place in a trace.
     ///
     /// Cancel safe in this sense: dropped, the call may or may not have been
     /// applied.
     pub(crate) async fn run<T, F>(
         &self,
-        attempt: impl Fn(Channel, Duration) -> F,
+        attempt: impl Fn(Channel, Attempt) -> F,
+    ) -> Result<Answer<T>, GaveUp>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let span = span_of_call::<T>();
+        let answer = self.run_in_span(attempt).instrument(span.clone()).await;
+        if answer.is_err() {
+            span.record("otel.status_code", "ERROR");
+        }
+        answer
+    }
+
+    async fn run_in_span<T, F>(
+        &self,
+        attempt: impl Fn(Channel, Attempt) -> F,
     ) -> Result<Answer<T>, GaveUp>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -102,6 +120,7 @@ impl CallContext<'_> {
             if left.is_zero() {
                 return Err(state);
             }
+            Span::current().record("headwater.attempts", failures + 1);
             let failure = match self.attempt_once(&attempt, avoid, left).await {
                 Ok((value, from)) => {
                     return Ok(Answer { value, from, in_doubt: state.in_doubt });
@@ -131,7 +150,7 @@ impl CallContext<'_> {
 
     async fn attempt_once<T, F>(
         &self,
-        attempt: impl Fn(Channel, Duration) -> F,
+        attempt: impl Fn(Channel, Attempt) -> F,
         avoid: Option<SocketAddr>,
         left: Duration,
     ) -> Result<(T, SocketAddr), (Failure, Option<SocketAddr>)>
@@ -147,7 +166,9 @@ impl CallContext<'_> {
         let from = picked.address;
         let left = self.deadline.saturating_duration_since(Instant::now());
         let time = left.min(self.config.attempt_max);
-        let failure = match tokio::time::timeout(time, attempt(picked.channel, time)).await {
+        Span::current().record("server.address", tracing::field::display(from));
+        let attempt = attempt(picked.channel, self.traces.attempt(time));
+        let failure = match tokio::time::timeout(time, attempt).await {
             Ok(Ok(response)) => {
                 self.pool.answered(from);
                 return Ok((response.into_inner(), from));
@@ -166,8 +187,6 @@ impl CallContext<'_> {
 }
 
 /// `message` as a request that says how long it may take.
-pub(crate) fn timed<T>(message: T, time: Duration) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(time);
-    request
+pub(crate) fn timed<T>(message: T, attempt: Attempt) -> Request<T> {
+    attempt.timed(message)
 }

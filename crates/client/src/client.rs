@@ -21,6 +21,7 @@ use crate::operation::{IssueVersion, Operation};
 use crate::pool::{Pool, Route};
 use crate::random::Random;
 use crate::session::Session;
+use crate::trace::TraceContext;
 
 /// Longest time for a call whose caller names none.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_secs(30);
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) replicas: Pool,
     pub(crate) random: Arc<Random>,
     pub(crate) retry: RetryConfig,
+    pub(crate) traces: TraceContext,
 }
 
 /// Sets a [`Client`] up.
@@ -55,6 +57,7 @@ pub struct ClientBuilder {
     random: Arc<Random>,
     retry: RetryConfig,
     deadline: Duration,
+    traces: TraceContext,
 }
 
 impl Client {
@@ -67,6 +70,7 @@ impl Client {
             random: Arc::new(Random::from_os()),
             retry: RetryConfig::default(),
             deadline: DEADLINE_DEFAULT,
+            traces: TraceContext::default(),
         }
     }
 
@@ -126,6 +130,7 @@ impl Client {
             config: self.inner.retry,
             random: &self.inner.random,
             deadline: self.deadline_from_now(),
+            traces: &self.inner.traces,
         }
     }
 }
@@ -164,6 +169,18 @@ impl ClientBuilder {
         self
     }
 
+    /// Where in a trace a call is: asked for each attempt, in the `tracing` span
+    /// of its call. What it returns is sent as `traceparent`, the header of the
+    /// W3C recommendation "Trace Context"; `None` sends nothing. It has to be
+    /// quick.
+    pub fn trace_context(
+        mut self,
+        context: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.traces = TraceContext::new(context);
+        self
+    }
+
     /// Reaches servers another way than over TCP.
     pub fn network(mut self, network: impl Network) -> Self {
         self.network = Arc::new(network);
@@ -194,6 +211,7 @@ impl ClientBuilder {
             replicas: pool(replicas),
             random: Arc::clone(&self.random),
             retry: self.retry,
+            traces: self.traces.clone(),
         };
         Ok(Client { inner: Arc::new(inner), deadline: self.deadline })
     }

@@ -66,6 +66,7 @@ mod scan;
 mod session;
 mod stream;
 mod submit;
+mod trace;
 mod txn;
 mod usage;
 mod watch;

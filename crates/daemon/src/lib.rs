@@ -3,7 +3,8 @@
 //! In here: [`daemon`] and [`process`] (one way from a command line to the end
 //! of a process), [`config`] (where settings come from), [`serve`] (listening,
 //! connections, draining), [`health`] and [`admin`] (whether it is ready, and
-//! the second port that says so), [`logs`], [`telemetry`], [`signals`], [`status`] (errors
+//! the second port that says so), [`logs`], [`telemetry`], [`trace`] and [`metrics`] (logs,
+//! traces, and what is measured), [`prices`], [`signals`], [`status`] (errors
 //! as every service says them), [`deadline`] (how long a request may take),
 //! [`options`] that the binaries share, [`keys`] and [`trust`] among them. Not
 //! in here: any service of ours, and any decision of the protocol.
@@ -15,11 +16,14 @@ pub mod deadline;
 pub mod health;
 pub mod keys;
 pub mod logs;
+pub mod metrics;
 pub mod options;
+pub mod prices;
 pub mod process;
 pub mod serve;
 pub mod signals;
 pub mod status;
 pub mod telemetry;
+pub mod trace;
 pub mod trust;
 pub mod usage;

@@ -12,7 +12,9 @@ use crate::daemon::BoxError;
 use crate::health::ReadyOptions;
 use crate::keys::{KeyOptions, KeyOptionsError};
 use crate::logs::LogOptions;
+use crate::prices::PricesError;
 use crate::serve::ServerOptions;
+use crate::telemetry::otlp::TelemetryOptions;
 
 /// What every process has: logs, connections and their end, the admin port.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,6 +34,9 @@ pub struct ProcessOptions {
     /// What it takes to be ready.
     #[command(flatten)]
     pub ready: ReadyOptions,
+    /// Metrics and traces.
+    #[command(flatten)]
+    pub telemetry: TelemetryOptions,
 }
 
 impl ProcessOptions {
@@ -42,6 +47,7 @@ impl ProcessOptions {
     /// The first setting that cannot be.
     pub fn check(&self) -> Result<(), BoxError> {
         self.server.check()?;
+        self.telemetry.check()?;
         Ok(())
     }
 }
@@ -67,6 +73,9 @@ pub enum StoreError {
     /// The keys cannot be had.
     #[error(transparent)]
     Keys(#[from] KeyOptionsError),
+    /// There are no prices of that name.
+    #[error(transparent)]
+    Prices(#[from] PricesError),
 }
 
 impl StoreOptions {

@@ -15,14 +15,18 @@ use std::sync::Arc;
 
 use headwater_store::Entropy;
 use headwater_store::probe::Unfit;
+use opentelemetry::metrics::Meter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::{Admin, AdminPort, loglevel};
 use crate::health::{self, For, Health};
+use crate::metrics;
 use crate::options::{OpenStore, ProcessOptions, StoreError, StoreOptions};
+use crate::prices;
 use crate::serve::{BindError, Listening, Plain, ServeError, Services, Serving};
 use crate::signals::{AtHangup, StopSignal};
+use crate::telemetry::otlp::{self, Telemetry};
 use crate::telemetry::{self, TelemetryError};
 use crate::trust::{TrustOptions, Untrusted};
 
@@ -39,6 +43,7 @@ pub struct Process {
     _at_hangup: AtHangup,
     /// They end with the process.
     tasks: Vec<AbortOnDropHandle<()>>,
+    telemetry: Telemetry,
 }
 
 /// Why a process does not start.
@@ -46,7 +51,10 @@ pub struct Process {
 pub enum StartError {
     /// Logs or telemetry cannot be set up.
     #[error(transparent)]
-    Telemetry(#[from] TelemetryError),
+    Logs(#[from] TelemetryError),
+    /// Metrics or traces cannot be set up.
+    #[error(transparent)]
+    Telemetry(#[from] otlp::StartError),
     /// Signals cannot be watched.
     #[error("cannot watch signals")]
     Signals(#[source] io::Error),
@@ -56,14 +64,16 @@ pub enum StartError {
 }
 
 impl Process {
-    /// Sets up logs, watches for signals, and answers on the admin port; not
-    /// ready yet.
+    /// Sets up logs and telemetry, watches for signals, and answers on the admin
+    /// port; not ready yet. `service` is what the process is called in traces.
     ///
     /// # Errors
     ///
     /// [`StartError`].
-    pub async fn start(options: ProcessOptions) -> Result<Self, StartError> {
-        let level = telemetry::init(&options.log)?;
+    pub async fn start(service: &'static str, options: ProcessOptions) -> Result<Self, StartError> {
+        let entropy = Entropy::from_os();
+        let telemetry = Telemetry::start(service, &options.telemetry, &entropy)?;
+        let level = telemetry::init(&options.log, telemetry.trace_layer())?;
         let stop = StopSignal::install().map_err(StartError::Signals)?;
         let (hangup_level, origin) = (level.clone(), options.config.origin.clone());
         let at_hangup = AtHangup::install(move || hangup_level.reread(&origin));
@@ -71,6 +81,7 @@ impl Process {
         let health = Health::new();
         let admin = Admin::new(health.clone());
         admin.merge(loglevel::router(level));
+        admin.merge(telemetry.routes());
         let admin_port = match options.admin.admin_listen {
             Some(address) => Some(admin.listen(address).await?),
             None => None,
@@ -78,7 +89,7 @@ impl Process {
         if let Some(port) = &admin_port {
             tracing::info!(address = %port.local_address(), "the admin port answers");
         }
-        let (entropy, leaving) = (Entropy::from_os(), CancellationToken::new());
+        let leaving = CancellationToken::new();
 
         Ok(Self {
             options,
@@ -90,6 +101,7 @@ impl Process {
             admin_port,
             _at_hangup: at_hangup,
             tasks: Vec::new(),
+            telemetry,
         })
     }
 
@@ -108,6 +120,11 @@ impl Process {
         &self.admin
     }
 
+    /// What is measured is measured by this.
+    pub fn meter(&self) -> Meter {
+        self.telemetry.meter()
+    }
+
     /// Where the admin port is, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_port.as_ref().map(AdminPort::local_address)
@@ -124,13 +141,17 @@ impl Process {
         self.leaving.clone()
     }
 
-    /// Opens the store. Nothing is read from it or written yet.
+    /// Opens the store, and measures its calls. Nothing is read from it or
+    /// written yet.
     ///
     /// # Errors
     ///
     /// [`StoreError`].
     pub fn open(&mut self, store: &StoreOptions) -> Result<OpenStore, StoreError> {
+        let name = self.options.telemetry.metrics_prices.as_deref();
+        let prices = prices::of_store(&store.url, name)?;
         let opened = store.open(self.entropy())?;
+        metrics::store::measure(&self.meter(), &opened.meter, prices);
         let (meter, options) = (Arc::clone(&opened.meter), self.options.ready.clone());
         let watching = tokio::spawn(health::store::watch(self.health.clone(), meter, options));
         self.tasks.push(AbortOnDropHandle::new(watching));
@@ -178,11 +199,15 @@ impl Process {
             acceptor: Arc::new(Plain),
             entropy: self.entropy(),
         };
+        let services = services.with_outermost(self.telemetry.rpc_layer(&self.entropy));
         listening.serve_with(services, serving).await
     }
 
-    /// The end of the process: the admin port answers no more.
-    pub fn end(self) {
+    /// The end of the process: the admin port answers no more, and what is left
+    /// of metrics and traces is sent, for a few seconds at most.
+    pub async fn end(self) {
         tracing::info!("stopped");
+        drop(self.admin_port);
+        self.telemetry.shutdown().await;
     }
 }

@@ -1,4 +1,7 @@
-//! Logs: text for a person at a terminal, JSON lines for everything else.
+//! Logs: text for a person at a terminal, JSON lines for everything else; and
+//! what is measured and traced ([`otlp`]).
+
+pub mod otlp;
 
 use std::io::{self, IsTerminal};
 
@@ -7,6 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, registry};
 
 use crate::logs::{LogFormat, LogLevel, LogOptions};
+use crate::trace::BoxedLayer;
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -16,13 +20,13 @@ pub enum TelemetryError {
     AlreadySet,
 }
 
-/// Sets up logging to standard error, once a process. What is logged can be
-/// changed by what is returned.
+/// Sets up logging to standard error, and tracing by `traces`, once a process.
+/// What is logged can be changed by what is returned.
 ///
 /// # Errors
 ///
 /// [`TelemetryError`]; nothing was set up.
-pub fn init(options: &LogOptions) -> Result<LogLevel, TelemetryError> {
+pub fn init(options: &LogOptions, traces: Option<BoxedLayer>) -> Result<LogLevel, TelemetryError> {
     let (filter, level) = LogLevel::new(options);
     let is_terminal = io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
@@ -34,7 +38,7 @@ pub fn init(options: &LogOptions) -> Result<LogLevel, TelemetryError> {
             json.with_filter(filter).boxed()
         }
     };
-    registry().with(logs).try_init().map_err(|_| TelemetryError::AlreadySet)?;
+    registry().with(traces).with(logs).try_init().map_err(|_| TelemetryError::AlreadySet)?;
     Ok(level)
 }
 

@@ -8,6 +8,7 @@ use headwater_daemon::options::{ProcessOptions, StoreOptions};
 use headwater_daemon::process::Process;
 use headwater_daemon::serve::Services;
 use headwater_daemon::usage::Usage;
+use headwater_store::Clock;
 
 use crate::{ReadinessOptions, ReplicaConfig};
 
@@ -52,7 +53,7 @@ impl Daemon for ReplicaDaemon {
     }
 
     async fn run(self) -> Result<(), BoxError> {
-        let mut process = Process::start(self.process).await?;
+        let mut process = Process::start(Self::NAME, self.process).await?;
         let opened = process.open(&self.store)?;
         let listening = process.listen(self.listen).await?;
         let address = listening.local_address();
@@ -60,7 +61,9 @@ impl Daemon for ReplicaDaemon {
         println!("headwater-replica listens on {address}");
         tracing::info!(%address, "serving reads");
 
-        let replica = crate::start(opened.store, self.replica, process.entropy())?;
+        let (entropy, meter) = (process.entropy(), process.meter());
+        let clock = Clock::system();
+        let replica = crate::start_measured(opened.store, self.replica, entropy, clock, &meter)?;
         replica.keep_ready(self.readiness, process.health().clone());
         let services = Services::new()
             .with(replica.service())
@@ -68,7 +71,7 @@ impl Daemon for ReplicaDaemon {
             .with(Usage::service(opened.meter));
         let served = process.serve(listening, services).await;
         replica.shutdown().await;
-        process.end();
+        process.end().await;
         Ok(served?)
     }
 }

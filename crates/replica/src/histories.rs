@@ -20,6 +20,7 @@ use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::follower::{Follower, FollowerOptions, Owner, PinError, PushedHead, Shared, lock};
 use crate::local::Pinned;
+use crate::metrics::{Level, ReplicaMetrics};
 use crate::watch::{Budget, Places, WatchFigures};
 
 /// How often a history may be replaced under one request.
@@ -102,6 +103,7 @@ impl Histories {
         consistency: Consistency,
         deadline: Instant,
     ) -> Result<Held, ReadFailure> {
+        self.options.metrics.reads.add(Level::of(consistency));
         for _ in 0..LOOKUPS_MAX {
             let follower = self.follower(name)?;
             match pin(&follower, id, consistency, deadline).await {
@@ -148,7 +150,8 @@ impl Histories {
         let owner = Arc::new(Keeper(Arc::downgrade(self)));
         let (follower, task) = Follower::new(loader, self.options.clone(), owner);
         let follower = Arc::new(follower);
-        self.tasks.spawn(task.instrument(tracing::debug_span!("follow", history = %name)));
+        self.tasks
+            .spawn(task.instrument(tracing::debug_span!(parent: None, "follow", history = %name)));
         by_name.insert(name.clone(), Slot { follower: Arc::clone(&follower), used });
         Ok(follower)
     }
@@ -159,6 +162,10 @@ impl Histories {
 
     pub(crate) fn watch_budget(&self) -> &Budget {
         &self.options.watch_budget
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<ReplicaMetrics> {
+        &self.options.metrics
     }
 
     pub(crate) fn watch_places(&self) -> &Places {

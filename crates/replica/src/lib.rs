@@ -34,6 +34,7 @@ mod failure;
 mod follower;
 mod histories;
 mod local;
+mod metrics;
 mod push;
 mod reader;
 mod ready;
@@ -52,7 +53,7 @@ pub use self::follower::PushedHead;
 pub use self::local::Pinned;
 pub use self::reader::Reader;
 pub use self::ready::ReadinessOptions;
-pub use self::replica::{Replica, StartError, start};
+pub use self::replica::{Replica, StartError, start, start_measured};
 pub use self::service::{ReadRpc, WatchRpc};
 pub use self::times::VersionAt;
 pub use self::watch::{

@@ -9,13 +9,15 @@ use headwater_daemon::health::Health;
 use headwater_proto::v1::read_service_server::ReadServiceServer;
 use headwater_proto::v1::watch_service_server::WatchServiceServer;
 use headwater_state::{DiskCache, DiskCacheInUse, DiskReadings, Seen};
-use headwater_store::{Entropy, Store};
+use headwater_store::{Clock, Entropy, Store};
+use opentelemetry::metrics::Meter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ConfigError, ReplicaConfig};
 use crate::follower::{FollowerOptions, PushedHead};
 use crate::histories::Histories;
+use crate::metrics::ReplicaMetrics;
 use crate::push;
 use crate::reader::Reader;
 use crate::ready::{self, ReadinessOptions};
@@ -60,6 +62,36 @@ pub fn start(
     config: ReplicaConfig,
     entropy: Entropy,
 ) -> Result<Replica, StartError> {
+    let metrics = ReplicaMetrics::new(&headwater_daemon::metrics::none(), None);
+    start_with(store, config, entropy, metrics)
+}
+
+/// As [`start`], and measures by `meter` what it does. `clock` tells how long
+/// ago a writer decided what is followed, and nothing else.
+///
+/// # Errors
+///
+/// [`StartError`]; nothing was started.
+///
+/// # Panics
+///
+/// Outside a tokio runtime with time enabled.
+pub fn start_measured(
+    store: Arc<dyn Store>,
+    config: ReplicaConfig,
+    entropy: Entropy,
+    clock: Clock,
+    meter: &Meter,
+) -> Result<Replica, StartError> {
+    start_with(store, config, entropy, ReplicaMetrics::new(meter, Some(clock)))
+}
+
+fn start_with(
+    store: Arc<dyn Store>,
+    config: ReplicaConfig,
+    entropy: Entropy,
+    metrics: ReplicaMetrics,
+) -> Result<Replica, StartError> {
     config.validate()?;
     let disk = match &config.cache_dir {
         Some(dir) => Some(DiskCache::open(dir, config.cache_disk_bytes)?),
@@ -76,6 +108,7 @@ pub fn start(
         hydration: config.hydration(),
         memory: Memory::default(),
         watch_budget: Budget::new(config.watch_bytes),
+        metrics: Arc::new(metrics),
     };
     let histories = Arc::new(Histories::new(store, disk, options, tasks.clone()));
     tasks.spawn(drop_idle(Arc::clone(&histories), config.idle(), stop.clone()));

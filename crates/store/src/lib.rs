@@ -73,7 +73,7 @@ pub use self::layers::{Layers, LayersConfig};
 pub use self::limited::Limited;
 pub use self::local::{LocalDir, LocalError};
 pub use self::memory::Memory;
-pub use self::meter::{Meter, Outcome, Readings, Requests};
+pub use self::meter::{CallWatcher, Meter, Outcome, Readings, Requests};
 pub use self::open::{OpenError, open};
 pub use self::pace::{Crowded, Pace, PaceConfig};
 pub use self::pools::Pools;

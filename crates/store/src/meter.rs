@@ -1,13 +1,16 @@
 //! Counts calls and bytes.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use headwater_core::id::Tag;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::forward::forward;
 use crate::{Call, Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
@@ -66,6 +69,20 @@ impl Outcome {
             Self::Unavailable => "unavailable",
             Self::Denied => "denied",
             Self::Abandoned => "abandoned",
+        }
+    }
+
+    /// Whether the store did not do what it was asked to, and not because of
+    /// what it holds.
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::NoAnswer | Self::Unavailable | Self::Denied | Self::Abandoned => true,
+            Self::Done
+            | Self::Unchanged
+            | Self::Missing
+            | Self::Mismatch
+            | Self::Gone
+            | Self::Occupied => false,
         }
     }
 
@@ -213,6 +230,13 @@ impl Readings {
     }
 }
 
+/// Who is told of each call that ended.
+pub trait CallWatcher: fmt::Debug + Send + Sync + 'static {
+    /// A call ended so, after this time. Called on the path of the call: it has
+    /// to be quick.
+    fn ended(&self, call: Call, outcome: Outcome, took: Duration);
+}
+
 /// Counts what passes through it.
 #[derive(Debug)]
 pub struct Meter {
@@ -225,6 +249,7 @@ pub struct Meter {
     /// Requests of puts beyond one for each.
     parts: AtomicU64,
     began: Instant,
+    watcher: OnceLock<Arc<dyn CallWatcher>>,
 }
 
 impl Meter {
@@ -238,7 +263,14 @@ impl Meter {
             pages: AtomicU64::default(),
             parts: AtomicU64::default(),
             began: Instant::now(),
+            watcher: OnceLock::new(),
         }
+    }
+
+    /// Has `watcher` told of each call that ends from now on. There can be one;
+    /// whether it is this.
+    pub fn watch_with(&self, watcher: Arc<dyn CallWatcher>) -> bool {
+        self.watcher.set(watcher).is_ok()
     }
 
     /// The counts so far. Calls in flight may be in some of them only.
@@ -270,11 +302,29 @@ impl Meter {
     async fn watch<T>(
         &self,
         call: Call,
+        key: &str,
         inner: impl Future<Output = T> + Send,
         outcome: fn(&T) -> Outcome,
     ) -> T {
-        let mut watched = Watched { meter: self, call, outcome: Outcome::Abandoned };
-        let answer = inner.await;
+        // Exists where the caller is traced. The key says what the bucket was
+        // asked for; it holds hashes and the history's name, nothing secret.
+        let span = tracing::debug_span!(
+            target: "headwater::trace",
+            "store",
+            otel.name = call.as_str(),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            headwater.store.key = key,
+            headwater.store.outcome = Empty,
+        );
+        let mut watched = Watched {
+            meter: self,
+            call,
+            began: Instant::now(),
+            span: span.clone(),
+            outcome: Outcome::Abandoned,
+        };
+        let answer = inner.instrument(span).await;
         watched.outcome = outcome(&answer);
         answer
     }
@@ -292,6 +342,8 @@ impl Meter {
 struct Watched<'a> {
     meter: &'a Meter,
     call: Call,
+    began: Instant,
+    span: Span,
     outcome: Outcome,
 }
 
@@ -299,6 +351,15 @@ impl Drop for Watched<'_> {
     fn drop(&mut self) {
         let counter = &self.meter.counts[self.call as usize][self.outcome as usize];
         counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(watcher) = self.meter.watcher.get() {
+            watcher.ended(self.call, self.outcome, self.began.elapsed());
+        }
+        if !self.span.is_disabled() {
+            self.span.record("headwater.store.outcome", self.outcome.as_str());
+            if self.outcome.is_failure() {
+                self.span.record("otel.status_code", "ERROR");
+            }
+        }
     }
 }
 
@@ -308,7 +369,7 @@ impl Store for Meter {
 
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         let inner = self.inner.read_head(key, known);
-        let answer = self.watch(Call::ReadHead, inner, Outcome::of_head).await;
+        let answer = self.watch(Call::ReadHead, key, inner, Outcome::of_head).await;
         if let Ok(HeadRead::Found { bytes, .. }) = &answer {
             self.count_down(bytes);
         }
@@ -318,24 +379,24 @@ impl Store for Meter {
     async fn create_head(&self, key: &str, bytes: Bytes) -> HeadWrite {
         self.count_up(&bytes);
         let inner = self.inner.create_head(key, bytes);
-        self.watch(Call::CreateHead, inner, Outcome::of_write).await
+        self.watch(Call::CreateHead, key, inner, Outcome::of_write).await
     }
 
     async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
         self.count_up(&bytes);
         let inner = self.inner.replace_head(key, if_match, bytes);
-        self.watch(Call::ReplaceHead, inner, Outcome::of_write).await
+        self.watch(Call::ReplaceHead, key, inner, Outcome::of_write).await
     }
 
     async fn put(&self, key: &str, bytes: Bytes) -> Result<(), PutError> {
         self.count_up(&bytes);
         let more = self.inner.put_requests(bytes.len() as u64).saturating_sub(1);
         self.parts.fetch_add(more, Ordering::Relaxed);
-        self.watch(Call::Put, self.inner.put(key, bytes), Outcome::of_put).await
+        self.watch(Call::Put, key, self.inner.put(key, bytes), Outcome::of_put).await
     }
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        let answer = self.watch(Call::Get, self.inner.get(key), Outcome::of_read).await;
+        let answer = self.watch(Call::Get, key, self.inner.get(key), Outcome::of_read).await;
         if let Ok(bytes) = &answer {
             self.count_down(bytes);
         }
@@ -349,7 +410,7 @@ impl Store for Meter {
         limit: usize,
     ) -> Result<Vec<Listed>, ReadError> {
         let inner = self.inner.list(prefix, start_after, limit);
-        let answer = self.watch(Call::List, inner, Outcome::of_read).await;
+        let answer = self.watch(Call::List, prefix, inner, Outcome::of_read).await;
         if let Ok(listed) = &answer {
             self.count_pages(listed.len());
         }
@@ -358,7 +419,7 @@ impl Store for Meter {
 
     async fn list_folder(&self, prefix: &str) -> Result<Folder, ReadError> {
         let inner = self.inner.list_folder(prefix);
-        let answer = self.watch(Call::ListFolder, inner, Outcome::of_read).await;
+        let answer = self.watch(Call::ListFolder, prefix, inner, Outcome::of_read).await;
         if let Ok(folder) = &answer {
             self.count_pages(folder.objects.len() + folder.folders.len());
         }
@@ -366,6 +427,6 @@ impl Store for Meter {
     }
 
     async fn delete(&self, key: &str) -> Result<(), ReadError> {
-        self.watch(Call::Delete, self.inner.delete(key), Outcome::of_read).await
+        self.watch(Call::Delete, key, self.inner.delete(key), Outcome::of_read).await
     }
 }

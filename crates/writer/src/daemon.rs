@@ -53,11 +53,12 @@ impl Daemon for WriterDaemon {
     }
 
     async fn run(self) -> Result<(), BoxError> {
-        let mut process = Process::start(self.process).await?;
+        let mut process = Process::start(Self::NAME, self.process).await?;
         let opened = process.open(&self.store)?;
         process.trust(&self.trust, &opened).await?;
         let (entropy, clock) = (process.entropy(), Clock::system());
-        let writer = crate::start(opened.store, self.writer, entropy, clock)?;
+        let meter = process.meter();
+        let writer = crate::start_measured(opened.store, self.writer, entropy, clock, &meter)?;
         let listening = process.listen(self.listen).await?;
         println!("headwater-writer listens on {}", listening.local_address());
         let services = Services::new()
@@ -67,7 +68,7 @@ impl Daemon for WriterDaemon {
             .with(Usage::service(opened.meter));
         let served = process.serve(listening, services).await;
         writer.shutdown().await;
-        process.end();
+        process.end().await;
         Ok(served?)
     }
 }

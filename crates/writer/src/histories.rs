@@ -10,6 +10,7 @@ use headwater_core::follow::Position;
 use headwater_core::id::{HistoryId, HistoryName, Tag};
 use headwater_core::publish::Maintenance;
 use headwater_core::version::{Revision, StateVersion};
+use headwater_daemon::trace::Origin;
 use headwater_state::{ChunkCache, DiskCache, DiskReadings, LoadOptions, Loader, Memory, Seen};
 use headwater_store::{Clock, Entropy, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WriterConfig;
 use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
 use crate::keeper::keep;
+use crate::metrics::{Full, WriterMetrics};
 use crate::room::{Place, Room};
 
 /// Notices kept for a receiver that is slow to take them.
@@ -70,6 +72,7 @@ pub(crate) struct Histories {
     pub(crate) entropy: Entropy,
     pub(crate) clock: Clock,
     pub(crate) publisher_id: String,
+    pub(crate) metrics: Arc<WriterMetrics>,
     cache: ChunkCache,
     disk: Option<DiskCache>,
     /// What the tails of open histories take.
@@ -130,6 +133,7 @@ impl Histories {
         config: WriterConfig,
         entropy: Entropy,
         clock: Clock,
+        metrics: WriterMetrics,
     ) -> Arc<Self> {
         let publisher_id = match config.publisher_id.as_str() {
             "" => format!("writer-{:016x}", entropy.u64()),
@@ -153,6 +157,7 @@ impl Histories {
             entropy,
             clock,
             publisher_id,
+            metrics: Arc::new(metrics),
             notices: broadcast::channel(NOTICES_MAX).0,
             open: Mutex::new(open),
             stopping: CancellationToken::new(),
@@ -187,7 +192,8 @@ impl Histories {
         let mut open = self.lock();
         let handle = self.handle(&mut open, history)?;
         let permits = self.permits(&handle, &question)?;
-        let command = Command::Ask(Asked { question, deadline, reply, permits });
+        let (at, origin) = (Instant::now(), Origin::current());
+        let command = Command::Ask(Asked { question, at, origin, deadline, reply, permits });
         // Room for every permit: it is never full. It is closed when its driver
         // has ended for want of questions; a new one takes over, with a queue
         // of its own.
@@ -240,9 +246,10 @@ impl Histories {
             handle = self.handle(&mut open, history)?;
         }
         let limit = MAINTENANCE_MAX;
-        let permit = Arc::clone(&handle.maintenance)
-            .try_acquire_owned()
-            .map_err(|_| AskError::QueueFull { what: "pieces of maintenance", limit })?;
+        let permit = Arc::clone(&handle.maintenance).try_acquire_owned().map_err(|_| {
+            self.metrics.full.add(Full::Maintenance);
+            AskError::QueueFull { what: "pieces of maintenance", limit }
+        })?;
         handle.commands.try_send(command(permit)).map_err(|_| AskError::Lost)
     }
 
@@ -252,15 +259,17 @@ impl Histories {
         question: &Question,
     ) -> Result<[OwnedSemaphorePermit; 2], AskError> {
         let limit = self.config.queue_operations_max;
-        let operation = Arc::clone(&handle.operations)
-            .try_acquire_owned()
-            .map_err(|_| AskError::QueueFull { what: "operations", limit })?;
+        let operation = Arc::clone(&handle.operations).try_acquire_owned().map_err(|_| {
+            self.metrics.full.add(Full::Operations);
+            AskError::QueueFull { what: "operations", limit }
+        })?;
         // An operation larger than the whole queue is let in when it is alone.
         let units = units(question.size_bytes()).min(units(self.config.queue_bytes_max));
         let limit = self.config.queue_bytes_max;
-        let bytes = Arc::clone(&handle.bytes)
-            .try_acquire_many_owned(units)
-            .map_err(|_| AskError::QueueFull { what: "bytes of operations", limit })?;
+        let bytes = Arc::clone(&handle.bytes).try_acquire_many_owned(units).map_err(|_| {
+            self.metrics.full.add(Full::Bytes);
+            AskError::QueueFull { what: "bytes of operations", limit }
+        })?;
         Ok([operation, bytes])
     }
 
@@ -280,6 +289,7 @@ impl Histories {
         let operations_max = self.config.queue_operations_max;
         let is_fixed = |it: &&Handle| !it.place.has_head() || it.is_busy(operations_max);
         if limit <= histories.values().filter(is_fixed).count() {
+            self.metrics.full.add(Full::Histories);
             return Err(AskError::TooManyHistories { limit });
         }
         *generation += 1;
@@ -349,6 +359,7 @@ impl Histories {
             seen: self.seen.clone(),
             notices: self.notices.clone(),
             room,
+            metrics: Arc::clone(&self.metrics),
         }
     }
 

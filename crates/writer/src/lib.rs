@@ -29,6 +29,7 @@ mod history_service;
 mod keeper;
 mod lifecycle;
 mod listing;
+mod metrics;
 mod notify;
 mod request;
 mod restore;
@@ -47,6 +48,7 @@ use headwater_proto::v1::retention_service_server::RetentionServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
 use headwater_state::{DiskCache, DiskCacheInUse, DiskReadings};
 use headwater_store::{Clock, Entropy, Store};
+use opentelemetry::metrics::Meter;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -56,6 +58,7 @@ use self::histories::Histories;
 pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;
+use self::metrics::WriterMetrics;
 use self::retention_service::RetentionRpc;
 pub use self::sweep::{SweepError, SweepOptions, SweepReport, SweptObject};
 use self::write_service::WriteRpc;
@@ -95,12 +98,28 @@ pub fn start(
     entropy: Entropy,
     clock: Clock,
 ) -> Result<Writer, StartError> {
+    start_measured(store, config, entropy, clock, &headwater_daemon::metrics::none())
+}
+
+/// As [`start`], and measures by `meter` what it does.
+///
+/// # Errors
+///
+/// [`StartError`]; nothing was started.
+pub fn start_measured(
+    store: Arc<dyn Store>,
+    config: WriterConfig,
+    entropy: Entropy,
+    clock: Clock,
+    meter: &Meter,
+) -> Result<Writer, StartError> {
     config.validate()?;
     let disk = match &config.cache_dir {
         Some(dir) => Some(DiskCache::open(dir, config.cache_disk_bytes)?),
         None => None,
     };
-    Ok(Writer { histories: Histories::new(store, disk, config, entropy, clock) })
+    let metrics = WriterMetrics::new(meter);
+    Ok(Writer { histories: Histories::new(store, disk, config, entropy, clock, metrics) })
 }
 
 impl Writer {

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::driver::{AskError, put_trouble, read_trouble, state_trouble};
 use crate::histories::Histories;
+use crate::metrics::SweepEnd;
 
 /// Objects listed at a time.
 const LIST_PAGE: usize = 1_000;
@@ -118,6 +119,29 @@ struct Under<'a> {
 impl Histories {
     /// Sweeps a history; `look` is shown every object that is judged.
     pub(crate) async fn sweep(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        options: SweepOptions,
+        look: impl FnMut(&SweptObject) + Send,
+    ) -> Result<SweepReport, SweepError> {
+        let began = Instant::now();
+        let swept = self.sweep_once(history, options, look).await;
+        if !options.is_dry_run {
+            self.metrics.sweep_duration.record(began.elapsed().as_secs_f64(), &[]);
+            self.metrics.sweeps.add(match &swept {
+                Ok(report) if report.is_complete => SweepEnd::Complete,
+                Ok(_) => SweepEnd::Limited,
+                Err(_) => SweepEnd::Failed,
+            });
+            if let Ok(report) = &swept {
+                self.metrics.swept_objects.add(report.deleted, &[]);
+                self.metrics.swept_bytes.add(report.deleted_bytes, &[]);
+            }
+        }
+        swept
+    }
+
+    async fn sweep_once(
         self: &Arc<Self>,
         history: &HistoryName,
         options: SweepOptions,

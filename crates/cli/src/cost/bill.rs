@@ -1,15 +1,12 @@
 //! From requests to dollars.
 
+use headwater_daemon::prices::{GB, Prices};
 use serde_json::{Value, json};
 
 use super::model::Usage;
-use super::prices::Prices;
 
 /// A month of 30.4 days, in seconds.
 pub(super) const MONTH_SECONDS: f64 = 30.4 * 86_400.0;
-
-/// Stores count a GB as 2^30 bytes.
-pub(super) const GB: f64 = 1_073_741_824.0;
 
 /// Dollars a month, by what they are for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,7 +73,8 @@ pub(super) fn dollars(amount: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prices::tables;
+    use headwater_daemon::prices::tables;
+
     use super::*;
 
     /// The first example of the store's own page, of ten million requests.

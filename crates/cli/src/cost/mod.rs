@@ -10,19 +10,19 @@
 mod bill;
 mod model;
 mod page;
-mod prices;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headwater_client::{Client, StoreUsage};
+use headwater_daemon::prices::{self, GB, Prices, PricesError};
+use headwater_daemon::telemetry::with_causes;
 use headwater_replica::ReplicaConfig;
 use headwater_writer::WriterConfig;
 use serde_json::{Value, json};
 
-use self::bill::{Bill, GB, MONTH_SECONDS, dollars};
+use self::bill::{Bill, MONTH_SECONDS, dollars};
 use self::model::{Load, Usage};
-use self::prices::{Prices, tables};
 use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::output::Output;
@@ -113,6 +113,15 @@ pub(crate) async fn cost(
         answer(prices, &named, MONTH_SECONDS, stored_bytes, output)?;
     }
     Ok(Exit::Done)
+}
+
+fn tables(file: Option<&Path>) -> Result<Vec<Prices>, Failed> {
+    prices::tables(file).map_err(|error| match error {
+        PricesError::File { path, source } => Failed::file("read", &path, &source),
+        PricesError::Table { .. } | PricesError::Unknown { .. } => {
+            Failed::usage(with_causes(&error))
+        }
+    })
 }
 
 fn check(args: &CostArgs) -> Result<(), Failed> {

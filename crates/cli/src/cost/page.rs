@@ -1,10 +1,11 @@
 //! The tables of docs/cost.md.
 
-use super::bill::{Bill, GB, MONTH_SECONDS, dollars};
-use super::model::Load;
-use super::prices::Prices;
+use headwater_daemon::prices::{GB, Prices};
 use headwater_replica::ReplicaConfig;
 use headwater_writer::WriterConfig;
+
+use super::bill::{Bill, MONTH_SECONDS, dollars};
+use super::model::Load;
 
 /// A GiB of state, values of 1 KiB, push on, settings as they are by default.
 fn usual(prices: &Prices, operations_per_second: f64, replicas: f64) -> Load {
@@ -130,8 +131,8 @@ fn prices(all: &[Prices]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prices::tables as price_tables;
     use super::*;
+    use headwater_daemon::prices::tables as price_tables;
 
     #[test]
     fn the_page_is_what_the_model_says() {

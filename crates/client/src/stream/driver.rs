@@ -259,8 +259,9 @@ impl Driver {
             }
         }
         let mut service = write_service(picked.channel);
-        let opening = service.submit_stream(ReceiverStream::new(receiver));
         let time = client.inner.retry.attempt_max;
+        let attempt = client.inner.traces.attempt(time);
+        let opening = service.submit_stream(attempt.open_ended(ReceiverStream::new(receiver)));
         let failure = match tokio::time::timeout(time, opening).await {
             Ok(Ok(response)) => {
                 let (responses, from) = (response.into_inner(), picked.address);

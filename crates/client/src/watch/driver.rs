@@ -111,8 +111,8 @@ impl Driver {
         let deadline = *self.trouble_until.get_or_insert_with(|| client.deadline_from_now());
         let call = client.to_replicas(None).by(deadline);
         // No time-out goes with the request: it would end the stream.
-        let answer = call.run(|channel, _| {
-            let request = request.clone();
+        let answer = call.run(|channel, attempt| {
+            let request = attempt.open_ended(request.clone());
             async move { watch_service(channel).watch(request).await }
         });
         match answer.await {

@@ -140,6 +140,22 @@ impl Services {
         self
     }
 
+    /// Puts a layer around all others.
+    #[must_use]
+    pub fn with_outermost<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<GrpcService> + Send + 'static,
+        L::Service: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as Service<Request<Body>>>::Future: Send + 'static,
+    {
+        self.layers.insert(0, Box::new(move |inner| GrpcService::new(layer.layer(inner))));
+        self
+    }
+
     /// With the standard services, all layers around.
     fn whole(mut self, health: &Health) -> Result<GrpcService, ServeError> {
         health.serves(self.names.iter().copied());

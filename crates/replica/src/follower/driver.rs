@@ -28,17 +28,21 @@ use futures::stream::FuturesUnordered;
 use headwater_core::follow::Position;
 use headwater_core::id::Tag;
 use headwater_core::version::Revision;
+use headwater_daemon::trace::{Origin, ROOT_TARGET};
 use headwater_store::{Entropy, HeadRead, ReadError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use super::catch_up::{CaughtUp, Found, GONE, Verdict, catch_up, failure_of_store};
 use super::hydration::Hydration;
 use super::pace::Pace;
-use super::waiters::{Reply, Waiters};
+use super::waiters::{Reply, Waiter, Waiters};
 use super::{CheckFailure, Owner, Shared, lock};
 use crate::local::{Proved, State};
+use crate::metrics::{CheckEnd, ReplicaMetrics};
 
 /// Requests taken in at a time.
 const ASKS_AT_ONCE: usize = 256;
@@ -58,6 +62,8 @@ pub(super) enum Want {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) want: Want,
+    /// The span that it was asked from, if that is traced.
+    pub(super) origin: Option<Origin>,
     pub(super) reply: Reply,
 }
 
@@ -72,6 +78,9 @@ pub(super) struct Driver {
     pub(super) pace: Pace,
     pub(super) checks: Checks,
     pub(super) hydration: Hydration,
+    pub(super) metrics: Arc<ReplicaMetrics>,
+    /// Snapshots that were lost and made up for, as far as they are counted.
+    pub(super) fallbacks: u64,
 }
 
 /// Checks from their beginning to their end, which includes following what they
@@ -81,8 +90,8 @@ pub(super) struct Checks {
     waiters: Waiters,
     /// Number of the last one that began.
     n_begun: u64,
-    /// When each began that has not ended.
-    live: BTreeMap<u64, Instant>,
+    /// When each began that has not ended, and the span of it.
+    live: BTreeMap<u64, (Instant, Span)>,
     reads: FuturesUnordered<BoxFuture<'static, Read>>,
     /// Found, to be followed after the one that is being followed.
     found: VecDeque<(u64, Found)>,
@@ -111,6 +120,7 @@ struct Read {
 /// The end of following what a check found, or what a writer told.
 struct Followed {
     source: Source,
+    took: Duration,
     verdict: Result<Verdict, CheckFailure>,
 }
 
@@ -168,7 +178,7 @@ impl Driver {
     }
 
     /// Serves a request at once, or puts it to those who wait.
-    fn admit(&mut self, Ask { want, reply }: Ask) {
+    fn admit(&mut self, Ask { want, origin, reply }: Ask) {
         let proved = self.shared.state.borrow().proved.clone();
         let live = &self.checks.live;
         let next = self.checks.n_begun + 1;
@@ -176,13 +186,13 @@ impl Driver {
             Want::Open => (proved.is_some(), live.keys().next().copied()),
             Want::Since(moment) => {
                 let is_enough = proved.as_ref().is_some_and(|it| moment <= it.began);
-                (is_enough, live.iter().find(|(_, began)| moment <= **began).map(|it| *it.0))
+                (is_enough, live.iter().find(|(_, (began, _))| moment <= *began).map(|it| *it.0))
             }
             Want::Fresh => (false, None),
         };
         match proved.filter(|_| is_enough) {
             Some(proved) => drop(reply.send(Ok(proved.pin()))),
-            None => self.checks.waiters.add(ticket.unwrap_or(next), reply),
+            None => self.checks.waiters.add(ticket.unwrap_or(next), Waiter { origin, reply }),
         }
     }
 
@@ -210,7 +220,8 @@ impl Driver {
     fn begin_check(&mut self, now: Instant) {
         self.checks.n_begun += 1;
         let number = self.checks.n_begun;
-        self.checks.live.insert(number, now);
+        let span = self.span_of_check(number);
+        self.checks.live.insert(number, (now, span.clone()));
         self.checks.noticed = self.shared.noticed.load(Ordering::Relaxed);
         self.pace.began(now);
         self.shared.forget_expired(now);
@@ -227,7 +238,23 @@ impl Driver {
             let answer = store.read_head(&key, known.as_ref()).await;
             Read { number, took: now.elapsed(), known, seen, answer }
         };
-        self.checks.reads.push(read.boxed());
+        self.checks.reads.push(read.instrument(span).boxed());
+    }
+
+    /// The span of a check; a disabled one where nobody who waits for it is
+    /// traced. It is below the first of them, and has a link to each.
+    fn span_of_check(&self, number: u64) -> Span {
+        let Some(origin) = self.checks.waiters.first_origin(number) else { return Span::none() };
+        let span = tracing::info_span!(
+            target: ROOT_TARGET,
+            parent: None,
+            "check",
+            otel.name = "freshness_check",
+            headwater.history = %self.shared.history(),
+            headwater.check.reads = Empty,
+        );
+        origin.adopt(&span);
+        span
     }
 
     fn read(&mut self, read: Read) -> Result<(), Ended> {
@@ -236,6 +263,18 @@ impl Driver {
         match answer {
             Ok(answer) => {
                 self.pace.answered(took);
+                let is_moved = matches!(&answer, HeadRead::Found { tag, .. }
+                    if local.as_ref().is_none_or(|it| it.tag != *tag));
+                self.metrics.checks.record(
+                    match &answer {
+                        HeadRead::Missing => CheckEnd::Refused,
+                        HeadRead::Unchanged | HeadRead::Found { .. } if !is_moved => {
+                            CheckEnd::Unchanged
+                        }
+                        HeadRead::Unchanged | HeadRead::Found { .. } => CheckEnd::Moved,
+                    },
+                    took,
+                );
                 match answer {
                     // The head that was asked about was current after the check
                     // began. The local one is that or a later one.
@@ -255,7 +294,12 @@ impl Driver {
                 }
                 Ok(())
             }
-            Err(error) => self.refused(number, &failure_of_store(&Arc::new(error))),
+            Err(error) => {
+                let end =
+                    if error.is_transient() { CheckEnd::Unavailable } else { CheckEnd::Refused };
+                self.metrics.checks.record(end, took);
+                self.refused(number, &failure_of_store(&Arc::new(error)))
+            }
         }
     }
 
@@ -283,15 +327,21 @@ impl Driver {
             Source::Check(number) => number <= self.checks.local_read_at,
             Source::Writer(_) => true,
         };
+        let began = Instant::now();
+        let span = match source {
+            Source::Check(number) => self.checks.live.get(&number).map(|(_, it)| it.clone()),
+            Source::Writer(_) => None,
+        };
+        let span = span.unwrap_or_else(Span::none);
         let following = async move {
             let verdict = catch_up(loader, local, found, may_be_overtaken, views_max).await;
-            Followed { source, verdict }
+            Followed { source, took: began.elapsed(), verdict }
         };
-        self.checks.following = Some(following.boxed());
+        self.checks.following = Some(following.instrument(span).boxed());
     }
 
     fn followed(&mut self, followed: Followed) -> Result<(), Ended> {
-        let Followed { source, verdict } = followed;
+        let Followed { source, took, verdict } = followed;
         self.checks.following = None;
         let outcome = match (source, verdict) {
             (Source::Check(number), Ok(Verdict::Overtaken)) => {
@@ -301,7 +351,7 @@ impl Driver {
             (Source::Check(number), Ok(Verdict::CaughtUp(caught_up))) => {
                 self.checks.local_read_at = self.checks.n_begun;
                 let tag = caught_up.local.tag.clone();
-                self.advance(Some(number), caught_up);
+                self.advance(Some(number), caught_up, took);
                 self.confirmed(Some(tag));
                 self.proved(number);
                 Ok(())
@@ -312,7 +362,7 @@ impl Driver {
             (Source::Writer(_), Ok(Verdict::CaughtUp(caught_up))) => {
                 // Checks that have begun may have read the head before it.
                 self.checks.local_read_at = self.checks.n_begun;
-                self.advance(None, caught_up);
+                self.advance(None, caught_up, took);
                 Ok(())
             }
             (Source::Writer(revision), Err(failure)) => {
@@ -334,7 +384,9 @@ impl Driver {
         }
     }
 
-    fn advance(&mut self, number: Option<u64>, caught_up: CaughtUp) {
+    fn advance(&mut self, number: Option<u64>, caught_up: CaughtUp, took: Duration) {
+        let is_open = self.shared.local().is_some();
+        self.metrics.followed(if is_open { &caught_up.changes } else { &[] }, took);
         let CaughtUp { local, on_the_way, changes } = caught_up;
         let last_change_bytes = changes.last().map_or(0, |it| it.bytes.len() as u64);
         let version = local.view.version();
@@ -346,7 +398,7 @@ impl Driver {
             }
             recent.push(local.view.clone(), last_change_bytes);
         }
-        let began = number.and_then(|it| self.checks.live.get(&it)).copied();
+        let began = number.and_then(|it| self.checks.live.get(&it)).map(|(it, _)| *it);
         lock(&self.shared.times).push(&changes, &local.head);
         // Before anybody can see that there is something to look for.
         self.shared.feed.push(&changes);
@@ -364,6 +416,10 @@ impl Driver {
             self.shared.memory().set(local.view.overlay_bytes());
             self.hydration.follow(self.shared.loader(), &local.view);
         }
+        // Counted where it was noticed: opening may have been tried before.
+        let fallbacks = self.shared.loader.snapshot_fallbacks();
+        let before = std::mem::replace(&mut self.fallbacks, fallbacks);
+        self.metrics.fallbacks.add(fallbacks - before, &[]);
         self.owner.advanced(&self.shared);
         if is_first {
             self.owner.opened(&self.shared);
@@ -372,7 +428,7 @@ impl Driver {
 
     /// The local head was current after check `number` began.
     fn proved(&mut self, number: u64) {
-        let Some(began) = self.checks.live.remove(&number) else { return };
+        let Some((began, span)) = self.checks.live.remove(&number) else { return };
         let mut pinned = None;
         self.shared.state.send_modify(|it: &mut State| {
             it.trouble = None;
@@ -382,10 +438,17 @@ impl Driver {
             }
         });
         let Some(pinned) = pinned else { return };
-        for reply in self.checks.waiters.take(number) {
+        let mut n_reads = 0;
+        for waiter in self.checks.waiters.take(number) {
+            n_reads += 1;
+            if let Some(origin) = waiter.origin.filter(|_| !span.is_disabled()) {
+                origin.link(&span);
+            }
             // Who went away wants no answer.
-            drop(reply.send(Ok(pinned.clone())));
+            drop(waiter.reply.send(Ok(pinned.clone())));
         }
+        self.metrics.sharing.record(n_reads, &[]);
+        span.record("headwater.check.reads", n_reads);
     }
 
     /// Check `number` proved nothing.
@@ -427,8 +490,8 @@ impl Driver {
         if is_end {
             self.owner.ended(&self.shared);
         }
-        for reply in self.checks.waiters.take(number) {
-            drop(reply.send(Err(failure.clone())));
+        for waiter in self.checks.waiters.take(number) {
+            drop(waiter.reply.send(Err(failure.clone())));
         }
         if is_end { Err(Ended) } else { Ok(()) }
     }

@@ -1,8 +1,12 @@
 //! Filling the disk with the snapshot of one history, while nothing waits for it.
 
+use std::sync::Arc;
+
 use futures::future::{BoxFuture, FutureExt as _};
 use headwater_core::head::SnapshotRef;
 use headwater_state::{HydrationRate, Loader, View};
+
+use crate::metrics::ReplicaMetrics;
 
 /// At most one pass at a time, polled by the follower's task: it ends with it.
 pub(super) struct Hydration {
@@ -10,11 +14,12 @@ pub(super) struct Hydration {
     /// The snapshot of the last pass that began.
     snapshot: Option<SnapshotRef>,
     pass: Option<BoxFuture<'static, ()>>,
+    metrics: Arc<ReplicaMetrics>,
 }
 
 impl Hydration {
-    pub(super) fn new(rate: Option<HydrationRate>) -> Self {
-        Self { rate, snapshot: None, pass: None }
+    pub(super) fn new(rate: Option<HydrationRate>, metrics: Arc<ReplicaMetrics>) -> Self {
+        Self { rate, snapshot: None, pass: None, metrics }
     }
 
     /// Begins a pass over the snapshot below `view`, unless it is the one of the
@@ -27,7 +32,8 @@ impl Hydration {
         }
         self.snapshot = Some(view.snapshot().clone());
         let (loader, view, rate) = (loader.clone(), view.clone(), rate.clone());
-        self.pass = Some(async move { pass(&loader, &view, &rate).await }.boxed());
+        let metrics = Arc::clone(&self.metrics);
+        self.pass = Some(async move { pass(&loader, &view, &rate, &metrics).await }.boxed());
     }
 
     /// Goes on with the pass. Never ends while there is none. Cancel safe.
@@ -40,16 +46,19 @@ impl Hydration {
     }
 }
 
-async fn pass(loader: &Loader, view: &View, rate: &HydrationRate) {
+async fn pass(loader: &Loader, view: &View, rate: &HydrationRate, metrics: &ReplicaMetrics) {
     let history = loader.history();
     match loader.hydrate(view, rate).await {
-        Ok(done) => tracing::debug!(
-            %history,
-            objects = done.objects,
-            size_bytes = done.size_bytes,
-            is_whole = done.is_whole,
-            "the disk has been filled"
-        ),
+        Ok(done) => {
+            metrics.hydrated(&done);
+            tracing::debug!(
+                %history,
+                objects = done.objects,
+                size_bytes = done.size_bytes,
+                is_whole = done.is_whole,
+                "the disk has been filled"
+            );
+        }
         // Who reads the object gets the error, and it is told there.
         Err(error) => tracing::debug!(%history, %error, "the disk is not filled any further"),
     }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
+use headwater_daemon::trace::Origin;
 use headwater_state::{HydrationRate, Loader, Seen};
 use headwater_store::Entropy;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -39,6 +40,7 @@ use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
 use crate::local::{Local, Pinned, Proved, State};
+use crate::metrics::ReplicaMetrics;
 use crate::recent::Recent;
 use crate::scans::Scans;
 use crate::times::Times;
@@ -119,6 +121,7 @@ pub(crate) struct FollowerOptions {
     pub(crate) hydration: Option<HydrationRate>,
     pub(crate) memory: Memory,
     pub(crate) watch_budget: Budget,
+    pub(crate) metrics: Arc<ReplicaMetrics>,
 }
 
 impl Follower {
@@ -128,8 +131,16 @@ impl Follower {
         options: FollowerOptions,
         owner: Arc<dyn Owner>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let FollowerOptions { config, entropy, stop, seen, hydration, memory, watch_budget } =
-            options;
+        let FollowerOptions {
+            config,
+            entropy,
+            stop,
+            seen,
+            hydration,
+            memory,
+            watch_budget,
+            metrics,
+        } = options;
         let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
         let shared = Arc::new(Shared {
             loader,
@@ -156,7 +167,9 @@ impl Follower {
             poll: config.poll(),
             pace: Pace::new(config.checks_in_flight_max),
             checks: Checks::default(),
-            hydration: Hydration::new(hydration),
+            hydration: Hydration::new(hydration, Arc::clone(&metrics)),
+            metrics,
+            fallbacks: 0,
         };
         (Self { shared, asks }, driver.run())
     }
@@ -278,7 +291,7 @@ impl Follower {
     async fn ask(&self, want: Want, deadline: Instant) -> Result<Pinned, PinError> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            let ask = Ask { want, reply };
+            let ask = Ask { want, origin: Origin::current(), reply };
             self.asks.send(ask).await.map_err(|_| PinError::Ended)?;
             match answer.await {
                 Ok(Ok(pinned)) => Ok(pinned),

@@ -149,9 +149,10 @@ pub(crate) async fn begin(
         carried: Carried::default(),
         said_at: Instant::now(),
         places: (place, process_place),
+        metrics: Arc::clone(histories.metrics()),
     };
     let until = Until { stop: histories.stop(), drain, deadline };
-    let span = tracing::debug_span!("watch", history = %history);
+    let span = tracing::debug_span!(parent: None, "watch", history = %history);
     histories.spawn(watcher.run(until, pinned).instrument(span));
     Ok(Watch { items })
 }

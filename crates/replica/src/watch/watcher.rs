@@ -43,6 +43,7 @@ use crate::consistency::Consistency;
 use crate::failure::ReadFailure;
 use crate::follower::{Follower, PinError};
 use crate::local::Pinned;
+use crate::metrics::{ReplicaMetrics, WatchEnded};
 
 /// How long progress waits for a check that nobody else has made.
 const CHECK_MAX: Duration = Duration::from_secs(1);
@@ -61,6 +62,7 @@ pub(super) struct Watcher {
     pub(super) said_at: Instant,
     /// Places among the watches of the history, and of the process.
     pub(super) places: (Place, OwnedSemaphorePermit),
+    pub(super) metrics: Arc<ReplicaMetrics>,
 }
 
 /// What ends a watch from outside.
@@ -84,6 +86,7 @@ impl Watcher {
             },
         };
         tracing::debug!(history = %self.follower.shared().history(), %why, "a watch ended");
+        self.metrics.watches_ended.add(WatchEnded::of(&why));
         let resume_after = self.after;
         // Whoever hears of the end may come back at once, and needs the place.
         drop(self.places);

@@ -15,10 +15,12 @@ use headwater_daemon::telemetry::with_causes;
 use headwater_state::StateError;
 use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
 use tokio::time::{Instant, sleep};
+use tracing::Instrument as _;
 
 use super::read::{backoff_bound, read, read_trouble, state_trouble};
 use super::{Done, Driver, Predicted, Told};
 use crate::histories::PUSHED_BYTES_MAX;
+use crate::metrics::Stage;
 
 /// Request records of one batch written at a time.
 const RECORDS_AT_ONCE: usize = 32;
@@ -32,8 +34,7 @@ impl Driver {
                     panic!("facts are looked up after a head was read")
                 };
                 let (pause, key) = (self.pause(failures), self.parts.history.head_key());
-                self.begin(async move {
-                    rest(pause).await;
+                self.begin_stage(Stage::Facts, pause, async move {
                     Done::Event(match view.facts(&needs).await {
                         Ok(facts) => Event::FactsFound { batch, facts },
                         Err(StateError::Missing { key }) => {
@@ -62,8 +63,7 @@ impl Driver {
             Effect::Stage { batch, change, records, failures } => {
                 let pause = self.pause(failures);
                 let (store, history) = (Arc::clone(&self.parts.store), self.parts.history.clone());
-                self.begin(async move {
-                    rest(pause).await;
+                self.begin_stage(Stage::Upload, pause, async move {
                     Done::Event(stage(&*store, &history, batch, change, records).await)
                 });
             }
@@ -83,6 +83,7 @@ impl Driver {
             }
             Effect::Answer { ticket, answer } => {
                 let history_id = self.publisher.observed().map(|it| it.head.history_id);
+                self.measure_answer(ticket, &answer);
                 self.waiting.answer(ticket, Told { answer, history_id });
             }
         }
@@ -96,8 +97,7 @@ impl Driver {
         let store = Arc::clone(&self.parts.store);
         let loader = self.parts.loader.clone();
         let seen = self.parts.seen.position(&self.parts.history);
-        self.begin(async move {
-            rest(pause).await;
+        self.begin_stage(Stage::ReadHead, pause, async move {
             Done::Read(Box::new(read(store, loader, known, confirmed, seen).await))
         });
     }
@@ -106,11 +106,14 @@ impl Driver {
         let store = Arc::clone(&self.parts.store);
         let key = self.parts.history.head_key();
         self.sent.begin(bytes.clone());
-        self.begin(async move {
+        let span = self.span_of(Stage::Publish);
+        let publishing = async move {
             let began = Instant::now();
-            let reply = store.replace_head(&key, &if_match, bytes).await;
-            Done::Published { reply, took: began.elapsed() }
-        });
+            let replacing = store.replace_head(&key, &if_match, bytes);
+            let reply = replacing.instrument(span.clone()).await;
+            Done::Published { reply, took: began.elapsed(), span }
+        };
+        self.begin(publishing);
     }
 
     /// Jittered, so that writers that collided do not meet again.
@@ -120,8 +123,8 @@ impl Driver {
 }
 
 /// What the publisher is told. What to do about the store is the pace's.
-pub(super) fn published(reply: HeadWrite) -> Event {
-    Event::Published(match reply {
+pub(super) fn published(reply: HeadWrite) -> PublishReply {
+    match reply {
         HeadWrite::Replaced { tag } => PublishReply::Replaced { tag },
         // The head is read next in either case, and tells.
         HeadWrite::Mismatch | HeadWrite::Gone => PublishReply::Mismatch,
@@ -137,12 +140,12 @@ pub(super) fn published(reply: HeadWrite) -> Event {
             }
             PublishReply::NoAnswer
         }
-    })
+    }
 }
 
 /// A timer takes a millisecond at least, even for no time at all: most of what
 /// a local store takes for the whole operation.
-async fn rest(pause: Duration) {
+pub(super) async fn rest(pause: Duration) {
     if !pause.is_zero() {
         sleep(pause).await;
     }

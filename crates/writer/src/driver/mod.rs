@@ -13,6 +13,7 @@
 //! is shared.
 
 mod effects;
+mod measure;
 mod notice;
 mod pace;
 mod read;
@@ -39,18 +40,21 @@ use headwater_core::publish::{
     Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, Ticket, Trouble,
 };
 use headwater_core::version::Revision;
+use headwater_daemon::trace::Origin;
 use headwater_state::{Loader, Seen, View};
 use headwater_store::{Clock, Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
+use self::measure::Measured;
 use self::pace::Turn;
 use self::read::{Followed, Read};
 use self::upkeep::{Prepared, Upkeep};
 use self::waiting::{Waiter, Waiting};
 use crate::config::WriterConfig;
 use crate::histories::HeadNotice;
+use crate::metrics::{Stage, WriterMetrics};
 use crate::room::Room;
 
 /// Commands taken from the queue at once. They share a batch.
@@ -142,6 +146,10 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) question: Question,
+    /// When it was handed over.
+    pub(crate) at: Instant,
+    /// The span that it was asked from, if that is traced.
+    pub(crate) origin: Option<Origin>,
     pub(crate) deadline: Instant,
     pub(crate) reply: oneshot::Sender<Told>,
     /// What it takes of the queue's limits, until it is answered.
@@ -160,6 +168,7 @@ pub(crate) struct Parts {
     pub(crate) seen: Seen,
     pub(crate) notices: broadcast::Sender<HeadNotice>,
     pub(crate) room: Room,
+    pub(crate) metrics: Arc<WriterMetrics>,
 }
 
 /// The state at a head that is published.
@@ -182,7 +191,7 @@ struct Predicted {
 enum Done {
     Event(Event),
     Read(Box<Read>),
-    Published { reply: HeadWrite, took: Duration },
+    Published { reply: HeadWrite, took: Duration, span: Span },
     Rebased(Option<Box<View>>),
     Prepared(Prepared),
 }
@@ -215,6 +224,7 @@ pub(crate) struct Driver {
     hand_over_at: Option<Instant>,
     /// The latest that `hand_over_at` may become, while others keep coming.
     linger_until: Option<Instant>,
+    measured: Measured,
 }
 
 impl Driver {
@@ -241,6 +251,7 @@ impl Driver {
             sent: notice::Sent::default(),
             hand_over_at: None,
             linger_until: None,
+            measured: Measured::default(),
         }
     }
 
@@ -251,7 +262,8 @@ impl Driver {
         mut commands: mpsc::Receiver<Command>,
         mut may_end: impl FnMut(&mpsc::Receiver<Command>) -> bool,
     ) {
-        let span = tracing::info_span!("history", name = %self.parts.history);
+        // No part of the request that happens to open it: it lives much longer.
+        let span = tracing::info_span!(parent: None, "history", name = %self.parts.history);
         async {
             let mut is_open = true;
             let mut last_used = Instant::now();
@@ -348,6 +360,10 @@ impl Driver {
         (self.hand_over_at, self.linger_until) = (None, None);
         let mut events = Vec::with_capacity(self.inbox.len());
         let asked_at_ms = self.parts.clock.now_ms();
+        // They are in the order in which they were handed over.
+        if let Some(first) = self.inbox.first() {
+            self.parts.metrics.stages.record(Stage::Queue, first.at.elapsed());
+        }
         for command in std::mem::take(&mut self.inbox) {
             let ticket = Ticket(self.next_ticket);
             self.next_ticket += 1;
@@ -355,8 +371,8 @@ impl Driver {
                 Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms },
                 Question::Control(control) => Event::Controlled { ticket, control },
             });
-            let Asked { deadline, reply, permits, .. } = command;
-            self.waiting.add(ticket, deadline, Waiter { reply, _permits: permits });
+            let Asked { at, origin, deadline, reply, permits, .. } = command;
+            self.waiting.add(ticket, deadline, Waiter { at, origin, reply, _permits: permits });
         }
         events
     }
@@ -392,12 +408,14 @@ impl Driver {
                 }
                 Event::HeadRead(read.outcome)
             }
-            Done::Published { reply, took } => {
+            Done::Published { reply, took, span } => {
                 // Smoothed, so that one slow call does not set the pace.
                 self.attempt = (self.attempt * 7 + took) / 8;
                 paced = self.next_turn(&reply).map(Event::Paced);
                 self.sent.answered(&reply);
-                effects::published(reply)
+                let reply = effects::published(reply);
+                self.measure_published(&reply, took, span);
+                Event::Published(reply)
             }
             Done::Rebased(view) => {
                 self.on_rebased(view);
@@ -415,6 +433,7 @@ impl Driver {
         events.push(event);
         let effects = self.publisher.on_all(events);
         self.carry_out(effects);
+        self.measured.end_span();
         if is_read {
             self.tell_seen();
             self.begin_upkeep();
@@ -473,6 +492,7 @@ impl Driver {
         if self.publisher.observed().is_none() {
             self.forget_upkeep();
         }
+        self.measure_effects(&effects);
         for effect in effects {
             self.carry_out_one(effect);
         }

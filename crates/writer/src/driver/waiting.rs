@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headwater_core::publish::Ticket;
+use headwater_daemon::trace::Origin;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
@@ -11,6 +12,10 @@ use super::Told;
 /// One caller.
 #[derive(Debug)]
 pub(super) struct Waiter {
+    /// When it was handed over.
+    pub(super) at: Instant,
+    /// The span that it was asked from, if that is traced.
+    pub(super) origin: Option<Origin>,
     pub(super) reply: oneshot::Sender<Told>,
     pub(super) _permits: [OwnedSemaphorePermit; 2],
 }
@@ -20,18 +25,35 @@ pub(super) struct Waiter {
 pub(super) struct Waiting {
     by_ticket: BTreeMap<Ticket, (Instant, Waiter)>,
     deadlines: BTreeSet<(Instant, Ticket)>,
+    /// How many are traced: nobody is looked for where there is none.
+    n_traced: usize,
 }
 
 impl Waiting {
     pub(super) fn add(&mut self, ticket: Ticket, deadline: Instant, waiter: Waiter) {
+        self.n_traced += usize::from(waiter.origin.is_some());
         self.by_ticket.insert(ticket, (deadline, waiter));
         self.deadlines.insert((deadline, ticket));
+    }
+
+    /// Who asked, if it was not answered yet.
+    pub(super) fn find(&self, ticket: Ticket) -> Option<&Waiter> {
+        self.by_ticket.get(&ticket).map(|(_, waiter)| waiter)
+    }
+
+    /// The origin of the first of those that are traced.
+    pub(super) fn first_origin(&self) -> Option<&Origin> {
+        if self.n_traced == 0 {
+            return None;
+        }
+        self.by_ticket.values().find_map(|(_, waiter)| waiter.origin.as_ref())
     }
 
     /// Tells one caller, if it is still there.
     pub(super) fn answer(&mut self, ticket: Ticket, told: Told) {
         let Some((deadline, waiter)) = self.by_ticket.remove(&ticket) else { return };
         self.deadlines.remove(&(deadline, ticket));
+        self.n_traced -= usize::from(waiter.origin.is_some());
         let _gone = waiter.reply.send(told);
     }
 
