@@ -34,6 +34,8 @@ pub fn without_variables(command: &mut Command) {
 pub struct Served {
     child: Child,
     pub address: String,
+    /// Its admin port, where it was asked for one.
+    pub admin: Option<String>,
     /// The URL of its store, as it says it.
     pub store: String,
 }
@@ -60,7 +62,8 @@ impl Served {
         BufReader::new(stdout).read_line(&mut line).unwrap();
         let announced: Value = serde_json::from_str(&line).expect("serve says where it listens");
         let said = |name: &str| announced[name].as_str().unwrap().to_owned();
-        Self { child, address: said("listening"), store: said("store") }
+        let admin = announced["admin"].as_str().map(str::to_owned);
+        Self { child, address: said("listening"), admin, store: said("store") }
     }
 
     /// Serves for people, on a port that the system chooses. Returns what it
@@ -74,7 +77,7 @@ impl Served {
         for _ in 0..3 {
             stdout.read_line(&mut said).unwrap();
         }
-        (Self { child, address: String::new(), store: String::new() }, said)
+        (Self { child, address: String::new(), admin: None, store: String::new() }, said)
     }
 
     /// SIGKILL.
