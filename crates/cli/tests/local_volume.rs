@@ -190,8 +190,8 @@ fn kill(servers: &mut [Option<Served>; 2], entropy: &Entropy, root: &Path) {
 
 /// Everything that was accepted is there, once, and the history is whole.
 async fn check(root: &Path, counts: &BTreeMap<u64, u64>) {
-    let server = block_in_place(|| Served::start(root));
-    let session = client(&[Some(server)]).session(HISTORY);
+    let server = [Some(block_in_place(|| Served::start(root)))];
+    let session = client(&server).session(HISTORY);
     for (client, n) in counts {
         let read = session.get(format!("count/{client}"), Consistency::Strong).await.unwrap();
         let sum = read.value.map(|it| i64::from_be_bytes(it.value[..].try_into().unwrap()));

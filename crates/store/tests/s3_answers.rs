@@ -15,8 +15,8 @@ use headwater_s3_double::{
     ACCESS_KEY_ID, Fault, Gate, Op, Rule, S3Double, SECRET_ACCESS_KEY, Wait,
 };
 use headwater_store::{
-    Cause, Entropy, HeadRead, HeadWrite, NoAnswer, NoAnswerKind, NoBucket, PutError, ReadError,
-    Retry, RetryConfig, S3Bucket, S3Credentials, S3Options, Store,
+    Call, Cause, Entropy, HeadRead, HeadWrite, Meter, NoAnswer, NoAnswerKind, NoBucket, PutError,
+    ReadError, Retry, RetryConfig, S3Bucket, S3Credentials, S3Options, Store,
 };
 
 const HEAD: &str = "h/head.json";
@@ -356,6 +356,22 @@ async fn a_long_listing_takes_as_many_requests_as_it_has_pages() {
     assert_eq!((listed.len(), folder.folders.len()), (1_250, 1_250));
     assert!(listed.is_sorted_by_key(|it| it.key.clone()) && folder.folders.is_sorted());
     assert_eq!(double.requests().count(Op::List), 4);
+}
+
+#[tokio::test]
+async fn a_large_object_is_counted_as_the_requests_that_it_is() {
+    let (double, store, _) = bucket().await;
+    let meter = Meter::new(Arc::new(store));
+    meter.put("small", Bytes::from_static(b"x")).await.unwrap();
+    meter.put("large", large()).await.unwrap();
+
+    let readings = meter.read();
+
+    assert_eq!(readings.calls(Call::Put), 2);
+    let n_sent = double.requests().all().len();
+    assert_eq!((readings.requests().puts, n_sent), (6, 6), "one, and three parts in five");
+    assert_eq!(readings.since(&readings).requests().puts, 0);
+    assert_eq!(readings.plus(&readings).requests().puts, 12);
 }
 
 /// Goes in three parts.
