@@ -2,7 +2,7 @@
 //! they were. `headwater-bench growing-head` has it at full size.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,9 +24,9 @@ use crate::fixture::{key, name};
 const OPERATIONS: u64 = 100_000;
 const CALLERS: u64 = 64;
 /// What is staged between two sweeps, 30 seconds of 25 versions, and what stays.
-const OBJECTS_MAX: usize = 1_200;
+const OBJECTS_MAX: usize = 1_000;
 /// What stays: the tail, receipt pages, archive, and the chunks of a small state.
-const SWEPT_OBJECTS_MAX: usize = 250;
+const SWEPT_OBJECTS_MAX: usize = 100;
 
 /// Looks at every head that is published.
 #[derive(Debug)]
@@ -34,7 +34,6 @@ struct Looked {
     inner: Arc<dyn Store>,
     soft_bytes: usize,
     heads: AtomicU64,
-    largest: AtomicUsize,
 }
 
 impl Looked {
@@ -43,7 +42,6 @@ impl Looked {
         format::head::decode(bytes).unwrap();
         assert!(bytes.len() <= self.soft_bytes, "a head of {} bytes", bytes.len());
         self.heads.fetch_add(1, Ordering::Relaxed);
-        self.largest.fetch_max(bytes.len(), Ordering::Relaxed);
     }
 }
 
@@ -129,7 +127,6 @@ async fn growing_head() {
         inner: Arc::new(Latency::new(Arc::clone(&memory), read, write)),
         soft_bytes: config.head_soft_bytes,
         heads: AtomicU64::new(0),
-        largest: AtomicUsize::new(0),
     });
     let store: Arc<dyn Store> = Arc::<Looked>::clone(&looked);
     let clock = Clock::virtual_from(1_700_000_000_000);
@@ -191,9 +188,4 @@ async fn growing_head() {
     let view = loader.open(&head).await.unwrap().view;
     let sum = view.get(&key("n")).await.unwrap().unwrap().value;
     assert_eq!(integer::decode(&sum), Some(i64::try_from(OPERATIONS).unwrap()));
-    println!(
-        "{heads} heads, the largest of {} bytes; {version} versions; at most {most} objects, {left} \
-         once swept",
-        looked.largest.load(Ordering::Relaxed)
-    );
 }
