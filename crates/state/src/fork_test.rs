@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use futures::TryStreamExt as _;
-use headwater_core::head::{Head, Publisher};
-use headwater_core::id::{HistoryId, HistoryName, Nonce};
+use headwater_core::archive::Keep;
+use headwater_core::head::{Base, Head, HistoryRef, Publisher};
+use headwater_core::id::{HistoryId, HistoryName, Nonce, PinName};
 use headwater_core::version::Revision;
 use headwater_store::{Call, Fault, Rule};
 
-use crate::bucket::{Bucket, PAGED, SMALL, key, put};
+use crate::bucket::{Bucket, ID, PAGED, SMALL, key, put};
 use crate::build::{Sizes, build_fork_sized};
 use crate::{
     BuildError, BuildOptions, BuiltSnapshot, ChunkCache, LoadOptions, Loader, Scan, StateError,
@@ -162,6 +163,34 @@ async fn a_child_that_has_rewritten_everything_needs_its_parent_no_more() {
         assert!(reached(&child).await.iter().all(|it| it.starts_with("a/child/")));
         assert!(entries(&child.cold_view().await).await.iter().all(|it| it.1 == "the child's"));
     }
+}
+
+/// A snapshot that is archived says for itself whether it needs the source: one
+/// that has nothing of it keeps no pin there, however old the fork is.
+#[tokio::test]
+async fn an_archived_snapshot_needs_the_parent_only_for_what_it_names_itself() {
+    let bucket = parent(SMALL).await;
+    let (mut child, _) = fork(&bucket, &bucket.cold_loader(), &bucket.view, SMALL).await;
+    let pin = PinName::parse("fork").unwrap();
+    let source = HistoryRef { history: bucket.head.history.clone(), history_id: ID };
+    child.head.base = Some(Base { source, pin });
+    child.keeps_versions(1_000);
+    let mut told = Vec::new();
+    for numbers in [0..150, 150..300, 7..8] {
+        child.commit(numbers.map(|it| put(text(it), "the child's")).collect()).await;
+        let (view, staged) = (child.view.clone(), child.head.revision);
+        let options = BuildOptions::default();
+        let built = crate::build::build_sized(&child.loader, &view, staged, options, SMALL);
+        let built = built.await.unwrap();
+        let keep = Keep { now_ms: 0, clock_error_ms: 0 };
+        let update = child.loader.archive_tail(&child.head, &built, &keep).await.unwrap();
+        told.push((built.based_on_others, !built.owners.is_empty(), update.needs_base));
+        let base = child.head.base.take();
+        child.compact_to(&view, SMALL).await;
+        child.head.base = base;
+    }
+
+    assert_eq!(told, [(true, true, true), (true, false, true), (false, false, false)]);
 }
 
 #[tokio::test]
