@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use headwater_core::id::{HistoryId, HistoryName};
@@ -38,7 +37,6 @@ pub(crate) struct Histories {
     options: FollowerOptions,
     tasks: TaskTracker,
     watch_places: Places,
-    snapshot_fallbacks: Arc<AtomicU64>,
     by_name: Mutex<BTreeMap<HistoryName, Slot>>,
     /// Counts histories that were opened, for those who subscribe to them.
     n_opened: watch::Sender<u64>,
@@ -89,7 +87,6 @@ impl Histories {
             options,
             tasks,
             watch_places,
-            snapshot_fallbacks: Arc::default(),
             by_name,
             n_opened: watch::Sender::new(0),
         }
@@ -142,8 +139,7 @@ impl Histories {
         let fetches_max = self.options.config.fetches_max;
         let options = LoadOptions { fetches_max };
         let mut loader =
-            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options)
-                .with_fallbacks_in(Arc::clone(&self.snapshot_fallbacks));
+            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options);
         if let Some(disk) = &self.disk {
             loader = loader.with_disk(disk.clone());
         }
@@ -247,10 +243,6 @@ impl Histories {
 
     pub(crate) fn overlay_bytes(&self) -> u64 {
         self.options.memory.size_bytes()
-    }
-
-    pub(crate) fn snapshot_fallbacks(&self) -> u64 {
-        self.snapshot_fallbacks.load(Ordering::Relaxed)
     }
 
     /// Keeps the number of open histories.

@@ -183,12 +183,6 @@ impl Replica {
         self.histories.overlay_bytes()
     }
 
-    /// How often the snapshot of a head was found to be lost, and an older one
-    /// made up for it. More than none: `headwater verify` says what is lost.
-    pub fn snapshot_fallbacks(&self) -> u64 {
-        self.histories.snapshot_fallbacks()
-    }
-
     /// Names of the histories that are open, in order.
     pub fn open_histories(&self) -> Vec<HistoryName> {
         self.histories.open_names()
