@@ -37,7 +37,7 @@ use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::publish::{
-    Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, Ticket, Trouble,
+    Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, ReadOutcome, Ticket, Trouble,
 };
 use headwater_core::version::Revision;
 use headwater_daemon::trace::Origin;
@@ -393,6 +393,7 @@ impl Driver {
             }
             Done::Event(event) => event,
             Done::Read(read) => {
+                self.meet(&read.outcome);
                 match read.confirmed {
                     Followed::Same => (),
                     Followed::Nothing => self.confirmed = None,
@@ -437,6 +438,16 @@ impl Driver {
         if is_read {
             self.tell_seen();
             self.begin_upkeep();
+        }
+    }
+
+    /// Notices who published what was read.
+    fn meet(&mut self, outcome: &ReadOutcome) {
+        let ReadOutcome::Found { observed, .. } = outcome else { return };
+        let before = self.publisher.observed().map(|it| it.head.revision);
+        let is_newer = before.is_some_and(|it| it < observed.head.revision);
+        if is_newer && observed.head.publisher.id != self.parts.publisher_id {
+            self.turn.met_another();
         }
     }
 

@@ -18,15 +18,41 @@ const REST_MIN: Duration = Duration::from_millis(1);
 /// attempt: they take about one, and a little is left for a slow one.
 const LEAD_ATTEMPTS: u32 = 2;
 
+/// Others publish to the history as long as one of their heads was seen within
+/// this time.
+const CONTENDED: Duration = Duration::from_secs(5);
+/// Among others a writer that has published rests for up to this many attempts.
+/// Whoever lost to it reads and sends again within that time; without the rest
+/// the winner, who knows the head already, would win every race.
+const YIELD_ATTEMPTS: u32 = 2;
+
+/// Who has lost a race tries again within so many attempts: those of 32 writers
+/// then come to about four for each replacement. A bound that went on doubling
+/// would leave whoever has lost most the least chance.
+const AFTER_LOSS_ATTEMPTS: u32 = 16;
+
 /// What the publisher was told about the next replacement, and what it is to be
 /// told when.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     next: Option<(Instant, Pace)>,
     publish_at: Option<Instant>,
+    /// When a head of another process was seen last.
+    others_at: Option<Instant>,
+    /// Whether the last replacement was lost to one of them.
+    has_lost: bool,
 }
 
 impl Turn {
+    /// A head of another process was seen.
+    pub(super) fn met_another(&mut self) {
+        self.others_at = Some(Instant::now());
+    }
+
+    fn is_contended(&self) -> bool {
+        self.others_at.is_some_and(|it| it.elapsed() < CONTENDED)
+    }
+
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.next.map(|(at, _)| at)
     }
@@ -36,6 +62,7 @@ impl Driver {
     /// After a replacement: when the next one may be sent. What the publisher
     /// is to be told, before it is told of the answer.
     pub(super) fn next_turn(&mut self, reply: &HeadWrite) -> Option<Pace> {
+        self.turn.has_lost = matches!(reply, HeadWrite::Mismatch);
         self.turn_after(self.rest_after(reply))
     }
 
@@ -57,7 +84,7 @@ impl Driver {
         if pause < REST_MIN {
             // It was said that the replacement may be sent, or it would not
             // have been.
-            self.turn = Turn::default();
+            (self.turn.next, self.turn.publish_at) = (None, None);
             return None;
         }
         let publish_at = now + pause;
@@ -66,13 +93,22 @@ impl Driver {
             Some(rest) => (Pace::Gather, (now + rest, Pace::Stage)),
             None => (Pace::Stage, (publish_at, Pace::Publish)),
         };
-        self.turn = Turn { next: Some(next), publish_at: Some(publish_at) };
+        (self.turn.next, self.turn.publish_at) = (Some(next), Some(publish_at));
         Some(pace)
     }
 
-    /// What the answer itself asks for.
+    /// The longest pause before another try, where others are what is in the
+    /// way and not the store.
+    pub(super) fn longest_after_loss(&self) -> Option<Duration> {
+        self.turn.has_lost.then(|| self.attempt.saturating_mul(AFTER_LOSS_ATTEMPTS))
+    }
+
+    /// What the answer itself asks for, and what others are owed.
     fn rest_after(&self, reply: &HeadWrite) -> Duration {
         match reply {
+            HeadWrite::Replaced { .. } if self.turn.is_contended() => {
+                self.parts.entropy.jitter(self.attempt.saturating_mul(YIELD_ATTEMPTS))
+            }
             HeadWrite::Replaced { .. } | HeadWrite::Mismatch | HeadWrite::Gone => Duration::ZERO,
             HeadWrite::NoAnswer(it) => match it.kind {
                 // It names no time: at least one attempt's.
