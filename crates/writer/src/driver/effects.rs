@@ -118,8 +118,8 @@ impl Driver {
 
     /// Jittered, so that writers that collided do not meet again.
     fn pause(&self, failures: u32) -> Duration {
-        let bound = backoff_bound(self.attempt, failures);
-        self.parts.entropy.jitter(bound.min(self.longest_after_loss().unwrap_or(bound)))
+        let doubled = backoff_bound(self.attempt, failures);
+        self.parts.entropy.jitter(self.bound_of_pause(doubled))
     }
 }
 

@@ -446,8 +446,9 @@ impl Driver {
         let ReadOutcome::Found { observed, .. } = outcome else { return };
         let before = self.publisher.observed().map(|it| it.head.revision);
         let is_newer = before.is_some_and(|it| it < observed.head.revision);
-        if is_newer && observed.head.publisher.id != self.parts.publisher_id {
-            self.turn.met_another();
+        let id = &observed.head.publisher.id;
+        if is_newer && *id != self.parts.publisher_id {
+            self.turn.met(id);
         }
     }
 

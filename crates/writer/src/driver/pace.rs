@@ -1,6 +1,7 @@
 //! When the head may be replaced again: the rest that its store wants, spent
 //! before a batch is closed.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use headwater_core::publish::{Event, Pace};
@@ -21,15 +22,15 @@ const LEAD_ATTEMPTS: u32 = 2;
 /// Others publish to the history as long as one of their heads was seen within
 /// this time.
 const CONTENDED: Duration = Duration::from_secs(5);
-/// Among others a writer that has published rests for up to this many attempts.
-/// Whoever lost to it reads and sends again within that time; without the rest
-/// the winner, who knows the head already, would win every race.
-const YIELD_ATTEMPTS: u32 = 2;
-
-/// Who has lost a race tries again within so many attempts: those of 32 writers
-/// then come to about four for each replacement. A bound that went on doubling
-/// would leave whoever has lost most the least chance.
-const AFTER_LOSS_ATTEMPTS: u32 = 16;
+/// Who has lost a race tries again within so many attempts, for each of the
+/// others: all of them together then send less than four for each replacement. A
+/// bound that went on doubling would leave whoever has lost most the least
+/// chance.
+const AFTER_LOSS_ATTEMPTS: u32 = 3;
+/// The same where few others were seen yet.
+const AFTER_LOSS_ATTEMPTS_MIN: u32 = 16;
+/// Others that are told apart; of more the last to publish are.
+const OTHERS_MAX: usize = 64;
 
 /// What the publisher was told about the next replacement, and what it is to be
 /// told when.
@@ -37,20 +38,26 @@ const AFTER_LOSS_ATTEMPTS: u32 = 16;
 pub(super) struct Turn {
     next: Option<(Instant, Pace)>,
     publish_at: Option<Instant>,
-    /// When a head of another process was seen last.
-    others_at: Option<Instant>,
+    /// Other processes, with the time at which a head of each was seen last; the
+    /// latest comes last.
+    others: VecDeque<(String, Instant)>,
     /// Whether the last replacement was lost to one of them.
     has_lost: bool,
 }
 
 impl Turn {
     /// A head of another process was seen.
-    pub(super) fn met_another(&mut self) {
-        self.others_at = Some(Instant::now());
+    pub(super) fn met(&mut self, publisher_id: &str) {
+        self.others.retain(|(id, at)| id != publisher_id && at.elapsed() < CONTENDED);
+        if self.others.len() == OTHERS_MAX {
+            self.others.pop_front();
+        }
+        self.others.push_back((publisher_id.to_owned(), Instant::now()));
     }
 
-    fn is_contended(&self) -> bool {
-        self.others_at.is_some_and(|it| it.elapsed() < CONTENDED)
+    /// How many others publish at the moment.
+    fn contenders(&self) -> usize {
+        self.others.iter().filter(|(_, at)| at.elapsed() < CONTENDED).count()
     }
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
@@ -97,18 +104,22 @@ impl Driver {
         Some(pace)
     }
 
-    /// The longest pause before another try, where others are what is in the
-    /// way and not the store.
-    pub(super) fn longest_after_loss(&self) -> Option<Duration> {
-        self.turn.has_lost.then(|| self.attempt.saturating_mul(AFTER_LOSS_ATTEMPTS))
+    /// The bound of the pause before another try, `doubled` being what it comes
+    /// to by doubling. Where others are in the way, and not the store, it begins
+    /// and ends with how many they are.
+    pub(super) fn bound_of_pause(&self, doubled: Duration) -> Duration {
+        if !self.turn.has_lost || doubled.is_zero() {
+            return doubled;
+        }
+        let others = u32::try_from(self.turn.contenders()).unwrap_or(u32::MAX);
+        let last = (AFTER_LOSS_ATTEMPTS * others).max(AFTER_LOSS_ATTEMPTS_MIN);
+        let attempts = |count: u32| self.attempt.saturating_mul(count);
+        doubled.max(attempts(others)).min(attempts(last))
     }
 
-    /// What the answer itself asks for, and what others are owed.
+    /// What the answer itself asks for.
     fn rest_after(&self, reply: &HeadWrite) -> Duration {
         match reply {
-            HeadWrite::Replaced { .. } if self.turn.is_contended() => {
-                self.parts.entropy.jitter(self.attempt.saturating_mul(YIELD_ATTEMPTS))
-            }
             HeadWrite::Replaced { .. } | HeadWrite::Mismatch | HeadWrite::Gone => Duration::ZERO,
             HeadWrite::NoAnswer(it) => match it.kind {
                 // It names no time: at least one attempt's.

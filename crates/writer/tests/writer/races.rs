@@ -9,8 +9,9 @@ use futures::stream::FuturesUnordered;
 use headwater_core::decide::{Conflict, ConflictKind, Place};
 use headwater_core::publish::Answer;
 use headwater_core::version::StateVersion;
-use headwater_store::{Call, Fault, Gate, Latency, LocalDir};
+use headwater_store::{Call, Fault, Gate, Latency, LocalDir, Outcome};
 use headwater_writer::WriterConfig;
+use tokio::time::Instant;
 
 use crate::fixture::{Host, Op, World, accepted, look, name, op, settle, sums};
 
@@ -272,4 +273,46 @@ async fn what_was_read_at_a_version_holds_as_long_as_nobody_wrote_it() {
     let Answer::Rejected { conflicts, .. } = misses else { panic!("{misses:?}") };
     assert_eq!(conflicts.len(), 1);
     assert_eq!((&*conflicts[0].key, conflicts[0].version_seen.get()), (&b"a/2"[..], 4));
+}
+
+/// What each of eight writers got done in a while of virtual time, with eight
+/// callers each that ask again as soon as they are answered, 20 ms from the
+/// store; and how many replacements were sent for one that was carried out.
+async fn shares() -> (Vec<u64>, f64) {
+    let (world, _) = World::new().await;
+    let way = |store| -> Arc<dyn headwater_store::Store> {
+        Arc::new(Latency::new(store, Duration::from_millis(10), Duration::from_millis(20)))
+    };
+    let hosts: Vec<_> = (0..8).map(|_| world.host_behind(WriterConfig::default(), way)).collect();
+    let end = Instant::now() + Duration::from_secs(10);
+    let callers = hosts.iter().enumerate().flat_map(|(at, host)| {
+        (0..8).map(move |caller| async move {
+            let mut done = 0;
+            while Instant::now() < end {
+                let op = Op::new(format!("{at}-{caller}-{done}"));
+                host.accept(op.put(&format!("{at}/{caller}"), &"x".repeat(1_024))).await;
+                done += 1;
+            }
+            (at, done)
+        })
+    });
+    let mut shares = vec![0; 8];
+    for (at, done) in futures::future::join_all(callers).await {
+        shares[at] += done;
+    }
+    let sent: u64 = hosts.iter().map(|it| it.readings().calls(Call::ReplaceHead)).sum();
+    let applied: u64 =
+        hosts.iter().map(|it| it.readings().count(Call::ReplaceHead, Outcome::Done)).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    let attempts = sent as f64 / applied as f64;
+    (shares, attempts)
+}
+
+#[tokio::test(start_paused = true)]
+async fn writers_that_contend_get_a_share_each() {
+    let (shares, attempts) = shares().await;
+    let total: u64 = shares.iter().sum();
+    let mean = total / 8;
+    assert!(shares.iter().all(|it| mean / 2 <= *it), "{shares:?}");
+    assert!(attempts < 4.0, "{attempts} attempts for each replacement");
 }
