@@ -1,5 +1,6 @@
 //! Histories that are opened, closed and shut down in one process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::decide::Ask;
@@ -121,7 +122,7 @@ async fn a_writer_that_starts_again_finds_chunks_on_its_disk() {
     host.accept(check("first")).await;
     assert!(matches!(
         headwater_writer::start(
-            world.store.clone(),
+            Arc::clone(&world.store),
             config.clone(),
             headwater_store::Entropy::from_seed(1),
             headwater_store::Clock::system(),
