@@ -178,15 +178,6 @@ pub fn expired(detail: &str) -> Status {
         .say(format!("the deadline passed: {}", shortened(detail)))
 }
 
-/// The deadline passed while a service was at work that did not look at it:
-/// what became of the call is not known. No service of ours lets it come to
-/// that.
-pub fn deadline_exceeded() -> Status {
-    Refusal::new(reason::EXPIRED, Code::DeadlineExceeded)
-        .maybe_applied()
-        .say("the deadline passed while the call was being served".to_owned())
-}
-
 /// `VERSION_RETIRED`: the oldest version at hand is another.
 pub fn version_retired(wanted: u64, oldest: u64, newest: u64) -> Status {
     Refusal::new(reason::VERSION_RETIRED, Code::OutOfRange)

@@ -93,3 +93,50 @@ impl TrustOptions {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use headwater_store::{Fault, Faults, Memory, Rule};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::health::{For, Health};
+
+    fn opened(faults: &Faults) -> OpenStore {
+        let meter = Arc::new(Meter::new(faults.store()));
+        let store: Arc<dyn Store> = Arc::<Meter>::clone(&meter);
+        OpenStore { store, meter, is_remote: true }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_out_of_reach_is_waited_for_as_long_as_it_may_be() {
+        let faults = Faults::new(Arc::new(Memory::new()));
+        faults.add(Rule::new(Fault::Throttled(None)));
+        let (opened, entropy) = (opened(&faults), Entropy::from_seed(1));
+        let check = Health::new().check("store-trusted", For::All);
+        let wait = |trust_wait_seconds_max| TrustOptions {
+            trust_wait_seconds_max,
+            ..TrustOptions::default()
+        };
+
+        let once = wait(0).wait(&opened, &entropy, &check).await;
+        assert!(matches!(once, Err(Untrusted(Unfit::Unanswered(_)))), "{once:?}");
+        let long = wait(3_600);
+        let waiting = long.wait(&opened, &entropy, &check);
+        let mut waiting = std::pin::pin!(waiting);
+        let passing = async {
+            for _ in 0..60 {
+                advance(PAUSE).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = &mut waiting => panic!("it does not end"),
+            () = passing => assert!(!check.is_ready()),
+        }
+        faults.clear();
+
+        assert!(waiting.await.is_ok() && check.is_ready());
+    }
+}

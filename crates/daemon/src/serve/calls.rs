@@ -10,12 +10,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Extensions, Request, Response};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tonic::Status;
 use tonic::body::Body;
 use tower::ServiceExt as _;
 
 use super::GrpcService;
 use super::connections::Connection;
-use crate::{deadline, status};
+use crate::deadline;
+
+const LATE: &str = "the deadline passed while the call was being served";
 
 /// Serves the calls of one connection.
 #[derive(Clone)]
@@ -41,10 +44,11 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             let response = match deadline {
                 None => answering.await?,
                 // The services answer before it, and say what they know. This
-                // is for those that do not look at their deadline.
+                // is for those that do not look at their deadline, and says
+                // nothing of what was applied.
                 Some(time) => match tokio::time::timeout(time, answering).await {
                     Ok(response) => response?,
-                    Err(_) => status::deadline_exceeded().into_http(),
+                    Err(_) => Status::deadline_exceeded(LATE).into_http(),
                 },
             };
             Ok(response.map(|body| InFlight { body, _call: call }))
@@ -76,12 +80,12 @@ pub(super) struct InFlight {
 
 impl HttpBody for InFlight {
     type Data = Bytes;
-    type Error = tonic::Status;
+    type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 
