@@ -190,7 +190,9 @@ async fn follow(mut watch: Watch, seen: &mut u64, last: u64) -> Watch {
                 *seen = version;
             }
             WatchEvent::Progress { .. } => {}
-            other => panic!("{other:?}"),
+            WatchEvent::SnapshotBegin { .. }
+            | WatchEvent::SnapshotEntries(_)
+            | WatchEvent::SnapshotEnd { .. } => panic!("no version is gone"),
         }
     }
     watch
