@@ -4,6 +4,7 @@
 mod id_test;
 
 use alloc::string::String;
+use core::borrow::Borrow;
 use core::fmt;
 
 use crate::keys;
@@ -55,6 +56,14 @@ pub enum HistoryNameError {
         /// The part.
         part: String,
     },
+}
+
+/// Names are ordered and hashed as their text: a map by name can be asked for a
+/// range of texts.
+impl Borrow<str> for HistoryName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
 }
 
 impl HistoryName {

@@ -1,5 +1,7 @@
 //! The histories that are open, by name.
 
+mod overview;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,6 +19,7 @@ use tracing::Instrument as _;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
+use crate::figures::Figures;
 use crate::follower::{Follower, FollowerOptions, Owner, PinError, PushedHead, Shared, lock};
 use crate::local::Pinned;
 use crate::metrics::{Level, ReplicaMetrics};
@@ -101,6 +104,18 @@ impl Histories {
         deadline: Instant,
     ) -> Result<Held, ReadFailure> {
         self.options.metrics.reads.add(Level::of(consistency));
+        let held = self.pin_uncounted(name, id, consistency, deadline).await;
+        self.options.figures.read(held.is_ok());
+        held
+    }
+
+    async fn pin_uncounted(
+        self: &Arc<Self>,
+        name: &HistoryName,
+        id: Option<HistoryId>,
+        consistency: Consistency,
+        deadline: Instant,
+    ) -> Result<Held, ReadFailure> {
         for _ in 0..LOOKUPS_MAX {
             let follower = self.follower(name)?;
             match pin(&follower, id, consistency, deadline).await {
@@ -162,6 +177,10 @@ impl Histories {
 
     pub(crate) fn metrics(&self) -> &Arc<ReplicaMetrics> {
         &self.options.metrics
+    }
+
+    pub(crate) fn figures(&self) -> &Figures {
+        &self.options.figures
     }
 
     pub(crate) fn watch_places(&self) -> &Places {

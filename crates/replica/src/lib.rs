@@ -31,6 +31,7 @@ mod config;
 mod consistency;
 pub mod daemon;
 mod failure;
+mod figures;
 mod follower;
 mod histories;
 mod local;

@@ -46,6 +46,8 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// Listens to one writer.
 pub(crate) struct Subscriber {
+    /// Its place among the writers that were named.
+    at: usize,
     address: String,
     histories: Arc<Histories>,
     entropy: Entropy,
@@ -65,8 +67,12 @@ enum StreamEnd {
 }
 
 impl Subscriber {
-    pub(crate) fn new(address: String, histories: Arc<Histories>, entropy: Entropy) -> Self {
-        Self { address, histories, entropy }
+    pub(crate) fn new(
+        (at, address): (usize, String),
+        histories: Arc<Histories>,
+        entropy: Entropy,
+    ) -> Self {
+        Self { at, address, histories, entropy }
     }
 
     /// Listens until it is dropped.
@@ -93,6 +99,7 @@ impl Subscriber {
         loop {
             let began = Instant::now();
             let Err(end) = self.listen(&endpoint).await;
+            self.set_listening(false);
             if LASTED <= began.elapsed() {
                 bound = PAUSE_FIRST;
             }
@@ -158,8 +165,12 @@ impl Subscriber {
     ) -> Result<T, StreamEnd> {
         let answer = writer.subscribe_heads(outgoing).await?;
         tracing::info!(writer = self.address, "listening");
+        self.set_listening(true);
         let mut notices: Streaming<v1::SubscribeHeadsResponse> = answer.into_inner();
         while let Some(notice) = notices.message().await? {
+            if let Some(link) = self.histories.figures().link(self.at) {
+                self.histories.figures().heard(link);
+            }
             let name = HistoryName::parse(&notice.history);
             let id = HistoryId::parse(&notice.history_id);
             let (Ok(name), Ok(id)) = (name, id) else { continue };
@@ -170,6 +181,13 @@ impl Subscriber {
             }
         }
         Err(StreamEnd::Closed)
+    }
+
+    /// For those who look.
+    fn set_listening(&self, is_listening: bool) {
+        if let Some(link) = self.histories.figures().link(self.at) {
+            link.set_listening(is_listening);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ConfigError, ReplicaConfig};
+use crate::figures::Figures;
 use crate::follower::{FollowerOptions, PushedHead};
 use crate::histories::Histories;
 use crate::metrics::ReplicaMetrics;
@@ -109,12 +110,13 @@ fn start_with(
         memory: Memory::default(),
         watch_budget: Budget::new(config.watch_bytes),
         metrics: Arc::new(metrics),
+        figures: Arc::new(Figures::new(&config.writers)),
     };
     let histories = Arc::new(Histories::new(store, disk, options, tasks.clone()));
     tasks.spawn(drop_idle(Arc::clone(&histories), config.idle(), stop.clone()));
-    for address in &config.writers {
+    for (at, address) in config.writers.iter().enumerate() {
         let subscriber = push::Subscriber::new(
-            address.clone(),
+            (at, address.clone()),
             Arc::clone(&histories),
             subscribers_entropy.clone(),
         );
@@ -181,6 +183,10 @@ impl Replica {
     /// What the tails of the open histories take in memory, in bytes, about.
     pub fn overlay_bytes(&self) -> u64 {
         self.histories.overlay_bytes()
+    }
+
+    pub(crate) fn histories(&self) -> &Arc<Histories> {
+        &self.histories
     }
 
     /// Names of the histories that are open, in order.

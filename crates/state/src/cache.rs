@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt as _;
 use headwater_core::format::snapshot::PageRef;
@@ -22,6 +23,35 @@ use crate::source::{Keep, Source};
 #[derive(Clone)]
 pub struct ChunkCache {
     by_hash: Cache<ContentHash, Part, BuildHasherDefault<Prefix>>,
+    counts: Arc<Counts>,
+}
+
+/// What became of the calls.
+#[derive(Debug, Default)]
+struct Counts {
+    asked: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Counts {
+    fn asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn missed(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What became of the calls so far, and what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkCacheReadings {
+    /// What the cached parts take, in bytes, as far as bookkeeping has come.
+    pub size_bytes: u64,
+    /// Chunks and pages that were there, or were being fetched already.
+    pub hits: u64,
+    /// Those that had to be fetched.
+    pub misses: u64,
 }
 
 /// What the bytes of one hash are.
@@ -57,7 +87,9 @@ impl Part {
 
 impl fmt::Debug for ChunkCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChunkCache").field("parts", &self.by_hash.entry_count()).finish()
+        f.debug_struct("ChunkCache")
+            .field("parts", &self.by_hash.entry_count())
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,7 +104,16 @@ impl ChunkCache {
             .max_capacity(bytes_max)
             .weigher(|_, part: &Part| u32::try_from(part.size_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(BuildHasherDefault::default());
-        Self { by_hash }
+        Self { by_hash, counts: Arc::default() }
+    }
+
+    /// What became of the calls so far, and what there is.
+    pub fn readings(&self) -> ChunkCacheReadings {
+        let misses = self.counts.misses.load(Ordering::Relaxed);
+        let asked = self.counts.asked.load(Ordering::Relaxed);
+        // A call under way may be in one of them only.
+        let hits = asked.saturating_sub(misses);
+        ChunkCacheReadings { size_bytes: self.size_bytes(), hits, misses }
     }
 
     /// What the cached parts take, in bytes, as far as bookkeeping has come.
@@ -82,12 +123,16 @@ impl ChunkCache {
 
     /// The chunk, if it is at hand and no lock is in the way.
     pub(crate) fn chunk_now(&self, hash: &ContentHash) -> Option<Arc<Chunk>> {
-        self.by_hash.get(hash).now_or_never().flatten()?.chunk().ok()
+        let chunk = self.by_hash.get(hash).now_or_never().flatten()?.chunk().ok();
+        self.counts.asked();
+        chunk
     }
 
     /// The page, if it is at hand and no lock is in the way.
     pub(crate) fn page_now(&self, hash: &ContentHash) -> Option<Arc<Page>> {
-        self.by_hash.get(hash).now_or_never().flatten()?.page().ok()
+        let page = self.by_hash.get(hash).now_or_never().flatten()?.page().ok();
+        self.counts.asked();
+        page
     }
 
     /// The chunk, fetched at most once however many ask for it meanwhile. When
@@ -97,7 +142,11 @@ impl ChunkCache {
         source: &Source,
         chunk: &ChunkAt,
     ) -> Result<Arc<Chunk>, StateError> {
-        let fetch = async { fetch_chunk(source, chunk, Keep::Yes).await.map(Part::Chunk) };
+        self.counts.asked();
+        let fetch = async {
+            self.counts.missed();
+            fetch_chunk(source, chunk, Keep::Yes).await.map(Part::Chunk)
+        };
         let part = self.by_hash.try_get_with(chunk.object.hash, Box::pin(fetch)).await;
         let part = part.map_err(|error| StateError::clone(&error))?;
         let key = || source.key_of(chunk.seen_owner(), &chunk.object);
@@ -110,7 +159,11 @@ impl ChunkCache {
         source: &Source,
         page: &PageRef,
     ) -> Result<Arc<Page>, StateError> {
-        let fetch = async { fetch_page(source, page, Keep::Yes).await.map(Part::Page) };
+        self.counts.asked();
+        let fetch = async {
+            self.counts.missed();
+            fetch_page(source, page, Keep::Yes).await.map(Part::Page)
+        };
         let part = self.by_hash.try_get_with(page.object.hash, Box::pin(fetch)).await;
         let part = part.map_err(|error| StateError::clone(&error))?;
         let key = || source.key_of(page.owner.as_ref(), &page.object);
@@ -124,11 +177,13 @@ impl ChunkCache {
         source: &Source,
         chunk: &ChunkAt,
     ) -> Result<Arc<Chunk>, StateError> {
+        self.counts.asked();
         let at_hand = self.by_hash.get(&chunk.object.hash).await;
-        match at_hand.and_then(|it| it.chunk().ok()) {
-            Some(chunk) => Ok(chunk),
-            None => fetch_chunk(source, chunk, Keep::No).await,
+        if let Some(chunk) = at_hand.and_then(|it| it.chunk().ok()) {
+            return Ok(chunk);
         }
+        self.counts.missed();
+        fetch_chunk(source, chunk, Keep::No).await
     }
 
     /// The page, as [`ChunkCache::chunk_once`].
@@ -137,11 +192,13 @@ impl ChunkCache {
         source: &Source,
         page: &PageRef,
     ) -> Result<Arc<Page>, StateError> {
+        self.counts.asked();
         let at_hand = self.by_hash.get(&page.object.hash).await;
-        match at_hand.and_then(|it| it.page().ok()) {
-            Some(page) => Ok(page),
-            None => fetch_page(source, page, Keep::No).await,
+        if let Some(page) = at_hand.and_then(|it| it.page().ok()) {
+            return Ok(page);
         }
+        self.counts.missed();
+        fetch_page(source, page, Keep::No).await
     }
 }
 

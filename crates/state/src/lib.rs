@@ -64,7 +64,7 @@ pub use self::build::{
     BuildOptions, BuiltSnapshot, build_fork, build_snapshot, write_empty_snapshot,
     write_receipt_pages, write_segment,
 };
-pub use self::cache::ChunkCache;
+pub use self::cache::{ChunkCache, ChunkCacheReadings};
 pub use self::disk::{DiskCache, DiskCacheInUse, DiskReadings};
 pub use self::error::{BuildError, Defect, StateError};
 pub use self::hydrate::{Hydrated, HydrationRate};

@@ -1,5 +1,7 @@
 //! The histories that are open in this process.
 
+mod overview;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +15,18 @@ use headwater_core::version::{Revision, StateVersion};
 use headwater_daemon::trace::Origin;
 use headwater_state::{ChunkCache, DiskCache, DiskReadings, LoadOptions, Loader, Memory, Seen};
 use headwater_store::{Clock, Entropy, Store};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WriterConfig;
 use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
+use crate::figures::{Figures, Shown};
 use crate::keeper::keep;
 use crate::metrics::{Full, WriterMetrics};
 use crate::room::{Place, Room};
+use crate::subscribers::Subscribers;
 
 /// Notices kept for a receiver that is slow to take them.
 /// At most 48 MiB, with what is told in each.
@@ -82,6 +86,8 @@ pub(crate) struct Histories {
     /// after it was closed.
     seen: Seen,
     notices: broadcast::Sender<HeadNotice>,
+    figures: Arc<Figures>,
+    pub(crate) subscribers: Subscribers,
     open: Mutex<Open>,
     /// Ends what runs beside the drivers.
     stopping: CancellationToken,
@@ -108,6 +114,8 @@ struct Handle {
     place: Arc<Place>,
     /// When it was used last, by the count of uses.
     used: u64,
+    /// What its driver leaves for those who look.
+    shown: watch::Receiver<Option<Shown>>,
 }
 
 impl Handle {
@@ -159,6 +167,8 @@ impl Histories {
             publisher_id,
             metrics: Arc::new(metrics),
             notices: broadcast::channel(NOTICES_MAX).0,
+            figures: Arc::default(),
+            subscribers: Subscribers::default(),
             open: Mutex::new(open),
             stopping: CancellationToken::new(),
         })
@@ -295,6 +305,7 @@ impl Histories {
         *generation += 1;
         let place = Arc::new(Place::new(&self.memory));
         let (commands, taken) = mpsc::channel(self.config.queue_operations_max + MAINTENANCE_MAX);
+        let (left, shown) = watch::channel(None);
         let handle = Handle {
             commands,
             generation: *generation,
@@ -303,10 +314,11 @@ impl Histories {
             maintenance: Arc::new(Semaphore::new(MAINTENANCE_MAX)),
             place: Arc::clone(&place),
             used: *n_uses,
+            shown,
         };
         histories.insert(history.clone(), handle.clone());
         while tasks.try_join_next().is_some() {}
-        let driver = Driver::new(self.parts(history, place));
+        let driver = Driver::new(self.parts(history, place, left));
         let may_end = {
             let (this, history) = (Arc::downgrade(self), history.clone());
             let generation = handle.generation;
@@ -346,7 +358,12 @@ impl Histories {
         }
     }
 
-    fn parts(self: &Arc<Self>, history: &HistoryName, place: Arc<Place>) -> Parts {
+    fn parts(
+        self: &Arc<Self>,
+        history: &HistoryName,
+        place: Arc<Place>,
+        shown: watch::Sender<Option<Shown>>,
+    ) -> Parts {
         let room = Room { histories: Arc::downgrade(self), history: history.clone(), place };
         Parts {
             store: Arc::clone(&self.store),
@@ -360,6 +377,8 @@ impl Histories {
             notices: self.notices.clone(),
             room,
             metrics: Arc::clone(&self.metrics),
+            figures: Arc::clone(&self.figures),
+            shown,
         }
     }
 

@@ -23,6 +23,7 @@ pub mod daemon;
 
 mod answer;
 mod driver;
+mod figures;
 mod fork;
 mod histories;
 mod history_service;
@@ -36,6 +37,7 @@ mod restore;
 mod retention_service;
 mod room;
 mod submit_stream;
+mod subscribers;
 mod sweep;
 mod write_service;
 

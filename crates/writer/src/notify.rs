@@ -12,11 +12,13 @@ use tonic::{Status, Streaming};
 
 use crate::histories::HeadNotice;
 use crate::request::Checks;
+use crate::subscribers::Entry;
 
 /// Histories in one subscription.
 const HISTORIES_MAX: usize = 4_096;
 
 struct Session {
+    entry: Entry,
     notices: broadcast::Receiver<HeadNotice>,
     requests: Option<Streaming<v1::SubscribeHeadsRequest>>,
     histories: BTreeSet<HistoryName>,
@@ -24,9 +26,11 @@ struct Session {
 
 pub(crate) fn serve(
     notices: broadcast::Receiver<HeadNotice>,
+    entry: Entry,
     requests: Streaming<v1::SubscribeHeadsRequest>,
 ) -> impl Stream<Item = Result<v1::SubscribeHeadsResponse, Status>> + Send {
-    let session = Session { notices, requests: Some(requests), histories: BTreeSet::new() };
+    let requests = Some(requests);
+    let session = Session { entry, notices, requests, histories: BTreeSet::new() };
     stream::unfold(Some(session), |session| async {
         let mut session = session?;
         match session.next().await {
@@ -51,6 +55,7 @@ impl Session {
                 },
                 notice = self.notices.recv() => match notice {
                     Ok(notice) if self.histories.contains(&notice.history) => {
+                        self.entry.told();
                         return Ok(Some(shown(&notice)));
                     }
                     // Missed ones are no loss: polling and reads make up.
@@ -70,6 +75,7 @@ impl Session {
                 return Err(status::field_invalid([FieldViolation::new("histories", rule)]));
             }
         }
+        self.entry.follows(&self.histories);
         checks.finish(Some(()))
     }
 }

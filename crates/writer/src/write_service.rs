@@ -145,7 +145,8 @@ impl WriteService for WriteRpc {
         request: Request<Streaming<v1::SubscribeHeadsRequest>>,
     ) -> Result<Response<Self::SubscribeHeadsStream>, Status> {
         let leaving = Leaving::of(request.extensions()).token();
-        let notices = notify::serve(self.histories.notices(), request.into_inner());
+        let entry = self.histories.subscribers.enter(request.remote_addr());
+        let notices = notify::serve(self.histories.notices(), entry, request.into_inner());
         Ok(Response::new(Box::pin(notices.take_until(leaving.cancelled_owned()))))
     }
 }

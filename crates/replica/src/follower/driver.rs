@@ -411,6 +411,7 @@ impl Driver {
             let began = began.unwrap_or_else(Instant::now);
             it.proved = Some(Proved { local, began });
         });
+        self.shared.followed();
         self.shared.feed.tell(version);
         if let Some(local) = self.shared.local() {
             self.shared.memory().set(local.view.overlay_bytes());
@@ -462,6 +463,7 @@ impl Driver {
                 self.pace.failed(*retry_after, Instant::now(), &self.entropy);
                 let trouble = Some(Arc::from(detail.as_str()));
                 self.shared.state.send_modify(|it| it.trouble = trouble);
+                self.shared.not_followed();
                 // Those who wait go on waiting; there will be another check.
                 self.checks.waiters.forget_gone();
                 let is_abandoned = !is_open && self.checks.waiters.len() == 0;
@@ -505,6 +507,17 @@ impl Driver {
 }
 
 impl Shared {
+    /// For those who look: a newer head is served.
+    fn followed(&self) {
+        let followed = self.local().map_or(0, |it| it.head.revision.get());
+        self.figures.followed(&self.told_at, self.told_revision() <= followed);
+    }
+
+    /// For those who look: a check got no answer.
+    fn not_followed(&self) {
+        self.figures.not_followed(&self.told_at);
+    }
+
     /// Whether a writer has told of a head that is not followed yet, since the
     /// notice that was taken up last. Told twice is told once: a wrong notice
     /// costs one check.

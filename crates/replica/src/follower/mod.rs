@@ -39,6 +39,7 @@ use self::watched::Watched;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};
+use crate::figures::{Figures, Moment};
 use crate::local::{Local, Pinned, Proved, State};
 use crate::metrics::ReplicaMetrics;
 use crate::recent::Recent;
@@ -83,6 +84,11 @@ pub(crate) struct Shared {
     noticed: AtomicU64,
     /// Heads that writers have published since, as they told.
     pushed: Mutex<Pushed>,
+    /// The newest revision that a writer has told of, in whatever way, and
+    /// since when there is one that is not followed.
+    told: AtomicU64,
+    told_at: Moment,
+    figures: Arc<Figures>,
     /// Wakes the driver after a notice.
     kick: Notify,
     /// Old versions are made one at a time: each takes the whole tail.
@@ -122,6 +128,7 @@ pub(crate) struct FollowerOptions {
     pub(crate) memory: Memory,
     pub(crate) watch_budget: Budget,
     pub(crate) metrics: Arc<ReplicaMetrics>,
+    pub(crate) figures: Arc<Figures>,
 }
 
 impl Follower {
@@ -140,6 +147,7 @@ impl Follower {
             memory,
             watch_budget,
             metrics,
+            figures,
         } = options;
         let recent = Recent::new(config.recent_versions_max, config.recent_bytes_max);
         let shared = Arc::new(Shared {
@@ -153,6 +161,9 @@ impl Follower {
             memory: memory.part(),
             noticed: AtomicU64::new(0),
             pushed: Mutex::default(),
+            told: AtomicU64::new(0),
+            told_at: Moment::default(),
+            figures,
             kick: Notify::new(),
             older: Semaphore::new(1),
         });
@@ -369,6 +380,7 @@ impl Shared {
         let is_other = local.head.history_id != id;
         let revision = if is_other { local.head.revision.next() } else { revision };
         if local.head.revision < revision {
+            self.tell_of(revision);
             self.noticed.store(revision.get(), Ordering::Relaxed);
             self.kick.notify_one();
         }
@@ -382,9 +394,26 @@ impl Shared {
             return self.notice(id, revision);
         }
         if local.head.revision < revision {
+            self.tell_of(revision);
             lock(&self.pushed).add(revision, head);
             self.kick.notify_one();
         }
+    }
+
+    /// For those who look: there is a head that is not followed yet.
+    fn tell_of(&self, revision: Revision) {
+        self.figures.noticed(&self.told_at);
+        self.told.fetch_max(revision.get(), Ordering::Relaxed);
+    }
+
+    /// The newest revision that a writer has told of; 0 for none.
+    pub(crate) fn told_revision(&self) -> u64 {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// What the follower has come to.
+    pub(crate) fn state(&self) -> State {
+        self.state.borrow().clone()
     }
 
     /// What the tail takes in memory, for the limit over all histories.

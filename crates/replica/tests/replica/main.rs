@@ -12,6 +12,7 @@ mod limits;
 mod memory;
 mod outage;
 mod overlap;
+mod overview;
 mod polling;
 mod push;
 mod restored;

@@ -148,7 +148,8 @@ impl Driver {
     /// A caller is about to be told.
     pub(super) fn measure_answer(&self, ticket: Ticket, answer: &Answer) {
         let Some(waiter) = self.waiting.find(ticket) else { return };
-        self.parts.metrics.answers.record(AnswerKind::of(answer), waiter.at.elapsed());
+        self.parts.metrics.answers.record(AnswerKind::of(answer), waiter.asked.at.elapsed());
+        self.parts.figures.answered(&self.parts.history, &waiter.asked, answer);
         if let (Some(span), Some(origin)) = (&self.measured.published, &waiter.origin) {
             origin.link(span);
         }

@@ -35,7 +35,7 @@ use headwater_core::decide::Ask;
 use headwater_core::follow::Position;
 use headwater_core::format;
 use headwater_core::head::ObservedHead;
-use headwater_core::id::{HistoryId, HistoryName};
+use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::publish::{
     Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, ReadOutcome, Ticket, Trouble,
 };
@@ -43,7 +43,7 @@ use headwater_core::version::Revision;
 use headwater_daemon::trace::Origin;
 use headwater_state::{Loader, Seen, View};
 use headwater_store::{Clock, Entropy, HeadWrite, Store};
-use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, Span};
 
@@ -53,6 +53,7 @@ use self::read::{Followed, Read};
 use self::upkeep::{Prepared, Upkeep};
 use self::waiting::{Waiter, Waiting};
 use crate::config::WriterConfig;
+use crate::figures::{AskedBy, Figures, Shown};
 use crate::histories::HeadNotice;
 use crate::metrics::{Stage, WriterMetrics};
 use crate::room::Room;
@@ -89,6 +90,14 @@ pub struct Told {
 }
 
 impl Question {
+    /// The operation that is to be accepted, if it is about one.
+    pub(crate) fn operation_id(&self) -> Option<&OperationId> {
+        match self {
+            Self::Ask(Ask::Submit(operation)) => Some(&operation.id),
+            Self::Ask(Ask::LookUp(_)) | Self::Control(_) => None,
+        }
+    }
+
     /// What it takes of the queue, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         match self {
@@ -169,6 +178,9 @@ pub(crate) struct Parts {
     pub(crate) notices: broadcast::Sender<HeadNotice>,
     pub(crate) room: Room,
     pub(crate) metrics: Arc<WriterMetrics>,
+    pub(crate) figures: Arc<Figures>,
+    /// For those who look at the history.
+    pub(crate) shown: watch::Sender<Option<Shown>>,
 }
 
 /// The state at a head that is published.
@@ -367,12 +379,15 @@ impl Driver {
         for command in std::mem::take(&mut self.inbox) {
             let ticket = Ticket(self.next_ticket);
             self.next_ticket += 1;
+            let operation = command.question.operation_id().cloned();
+            let asked = AskedBy { operation, at: command.at };
             events.push(match command.question {
                 Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms },
                 Question::Control(control) => Event::Controlled { ticket, control },
             });
-            let Asked { at, origin, deadline, reply, permits, .. } = command;
-            self.waiting.add(ticket, deadline, Waiter { at, origin, reply, _permits: permits });
+            let Asked { origin, deadline, reply, permits, .. } = command;
+            let waiter = Waiter { asked, origin, reply, _permits: permits };
+            self.waiting.add(ticket, deadline, waiter);
         }
         events
     }
@@ -471,6 +486,9 @@ impl Driver {
             .confirmed
             .as_ref()
             .is_some_and(|it| it.position.revision == observed.head.revision);
+        if !batches.is_empty() {
+            self.parts.figures.committed();
+        }
         let mut entries = Vec::new();
         while self.predicted.front().is_some_and(|it| batches.contains(&it.batch))
             && let Some(Predicted { view, entry, .. }) = self.predicted.pop_front()

@@ -11,6 +11,7 @@ use headwater_core::id::Tag;
 use headwater_store::HeadWrite;
 
 use super::Driver;
+use crate::figures::Shown;
 use crate::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
 
 /// The head that was sent last.
@@ -48,11 +49,23 @@ impl Driver {
             .sent
             .bytes_of(&observed.tag)
             .map(|bytes| Arc::new(PublishedHead { bytes, tag: observed.tag.clone(), changes }));
+        self.show();
         self.tell(observed, published);
+    }
+
+    /// Leaves the head for those who look at the history.
+    fn show(&self) {
+        let shown = self.publisher.observed().map(|observed| Shown {
+            observed: observed.clone(),
+            head_bytes: self.publisher.head_bytes(),
+            receipts: self.publisher.evidence().len(),
+        });
+        self.parts.shown.send_replace(shown);
     }
 
     /// Tells of a head that was read.
     pub(super) fn tell_seen(&self) {
+        self.show();
         if let Some(observed) = self.publisher.observed() {
             self.tell(observed, None);
         }

@@ -8,12 +8,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::Told;
+use crate::figures::AskedBy;
 
 /// One caller.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// When it was handed over.
-    pub(super) at: Instant,
+    pub(super) asked: AskedBy,
     /// The span that it was asked from, if that is traced.
     pub(super) origin: Option<Origin>,
     pub(super) reply: oneshot::Sender<Told>,

@@ -18,6 +18,7 @@ mod lifecycle;
 mod limits;
 mod lost_answer;
 mod older;
+mod overview;
 mod pacing;
 mod process;
 mod races;
