@@ -21,6 +21,7 @@ use crate::maintain::MaintainArgs;
 use crate::output::{Format, report};
 use crate::read::{GetArgs, ScanArgs};
 use crate::serve::ServeArgs;
+use crate::status::StatusArgs;
 use crate::txn::SHAPE;
 use crate::verify::VerifyArgs;
 use crate::watch::WatchArgs;
@@ -34,6 +35,7 @@ const ENVIRONMENT: &str = "\
 Environment, which flags go before:
   HEADWATER_WRITER, HEADWATER_REPLICA  where commands ask
   HEADWATER_STORE, HEADWATER_LISTEN    where `serve` keeps histories, and listens
+  HEADWATER_ADMIN                      whose admin port `status` asks
   HEADWATER_LOG                        what `serve` logs: info,headwater_writer=debug
   Settings of `serve` that have a variable name it in `headwater serve --help`.";
 
@@ -100,6 +102,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Find out whether a store can be trusted, by trying.
     Doctor(DoctorArgs),
+    /// Say how a process stands: histories, rates, conflicts, what it waits for.
+    Status(StatusArgs),
     /// Create a history.
     Create(CreateArgs),
     /// List histories.

@@ -47,7 +47,8 @@ Exit codes:
     7  unavailable: no answer in time, and nothing was applied; try again
     8  bad data: a stored object is damaged, or newer than this build
     9  done, with warnings: doctor found something to look at, or
-       `verify --strict` garbage or foreign objects
+       `verify --strict` garbage or foreign objects, or `status` a
+       process that is not ready
    10  incomplete: a budget ended `verify`; what was checked is sound
   130  interrupted";
 

@@ -43,12 +43,14 @@ mod progress;
 mod read;
 mod serve;
 mod shown;
+mod status;
 mod txn;
 mod verify;
 mod watch;
 mod write;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub use self::args::{Cli, Command, Connection, Freshness, Source};
 pub use self::exit::{EXIT_CODES, Exit};
@@ -94,6 +96,10 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
     match &cli.command {
         Command::Doctor(args) => doctor::doctor(args, output).await,
         Command::Serve(args) => serve::serve(args, output).await,
+        Command::Status(args) => {
+            let timeout = Duration::from_secs(cli.connection.deadline_seconds);
+            status::status(args, timeout, cli.format(), output).await
+        }
         Command::Create(args) => histories::create(&client, args, output).await,
         Command::List(args) => histories::list(&client, args, output).await,
         Command::RaiseEpoch(args) => histories::raise_epoch(&client, args, output).await,

@@ -19,7 +19,7 @@ use headwater_daemon::config::Shown;
 use headwater_daemon::daemon::{self, BoxError};
 use headwater_daemon::keys::KeyOptions;
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
-use headwater_daemon::process::Process;
+use headwater_daemon::process::{PageOf, Process};
 use headwater_daemon::serve::Services;
 use headwater_daemon::telemetry::with_causes;
 use headwater_daemon::trust::{TrustOptions, Untrusted};
@@ -119,6 +119,13 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     )
     .map_err(|error| refused(&error))?;
     replica.keep_ready(args.readiness.clone(), process.health().clone());
+    process.show(PageOf {
+        name: "serve",
+        store: url.clone(),
+        meter: Some(Arc::clone(&opened.meter)),
+        writer: Some(Arc::new(writer.clone())),
+        replica: Some(replica.source()),
+    });
     let services = Services::new()
         .with(writer.write_service())
         .with(writer.history_service())
@@ -180,7 +187,11 @@ fn announce(
     url: &str,
     output: &mut Output,
 ) -> Result<(), Failed> {
-    let probes = admin.map(|it| format!("\nprobes are at http://{it}/readyz")).unwrap_or_default();
+    let page = admin
+        .map(|it| {
+            format!("\nthe status page is http://{it}/, and probes are at http://{it}/readyz")
+        })
+        .unwrap_or_default();
     let option = if address.to_string() == ADDRESS_DEFAULT {
         String::new()
     } else {
@@ -196,7 +207,7 @@ fn announce(
                 "listening on {address}\n\
                  histories are in {url}\n\
                  try: headwater create demo{option} && headwater put demo greeting \
-                 hello{option} && headwater get demo greeting{option}{probes}"
+                 hello{option} && headwater get demo greeting{option}{page}"
             )
         },
     )?;

@@ -19,6 +19,7 @@ pub mod logs;
 pub mod metrics;
 pub mod options;
 pub mod overview;
+pub mod page;
 pub mod prices;
 pub mod process;
 pub mod serve;

@@ -13,9 +13,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use headwater_store::Entropy;
 use headwater_store::probe::Unfit;
+use headwater_store::{Entropy, Meter as StoreMeter};
 use opentelemetry::metrics::Meter;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -23,6 +24,8 @@ use crate::admin::{Admin, AdminPort, loglevel};
 use crate::health::{self, For, Health};
 use crate::metrics;
 use crate::options::{OpenStore, ProcessOptions, StoreError, StoreOptions};
+use crate::overview::{ReplicaSource, WriterSource};
+use crate::page::{Page, Parts};
 use crate::prices;
 use crate::serve::{BindError, Listening, Plain, ServeError, Services, Serving};
 use crate::signals::{AtHangup, StopSignal};
@@ -37,13 +40,30 @@ pub struct Process {
     entropy: Entropy,
     stop: StopSignal,
     leaving: CancellationToken,
+    began: Instant,
     health: Health,
     admin: Admin,
+    page: Option<Page>,
     admin_port: Option<AdminPort>,
     _at_hangup: AtHangup,
     /// They end with the process.
     tasks: Vec<AbortOnDropHandle<()>>,
     telemetry: Telemetry,
+}
+
+/// What the status page of a process is about.
+#[derive(Clone, Debug)]
+pub struct PageOf {
+    /// What the process was started as: `serve`, `writer`, `replica`.
+    pub name: &'static str,
+    /// The store's URL, as it was given.
+    pub store: String,
+    /// Counts the calls to the store.
+    pub meter: Option<Arc<StoreMeter>>,
+    /// Its writer, if it has one.
+    pub writer: Option<Arc<dyn WriterSource>>,
+    /// Its replica, if it has one.
+    pub replica: Option<Arc<dyn ReplicaSource>>,
 }
 
 /// Why a process does not start.
@@ -71,6 +91,7 @@ impl Process {
     ///
     /// [`StartError`].
     pub async fn start(service: &'static str, options: ProcessOptions) -> Result<Self, StartError> {
+        let began = Instant::now();
         let entropy = Entropy::from_os();
         let telemetry = Telemetry::start(service, &options.telemetry, &entropy)?;
         let level = telemetry::init(&options.log, telemetry.trace_layer())?;
@@ -96,8 +117,10 @@ impl Process {
             entropy,
             stop,
             leaving,
+            began,
             health,
             admin,
+            page: None,
             admin_port,
             _at_hangup: at_hangup,
             tasks: Vec::new(),
@@ -123,6 +146,18 @@ impl Process {
     /// What is measured is measured by this.
     pub fn meter(&self) -> Meter {
         self.telemetry.meter()
+    }
+
+    /// Puts the status page on the admin port, if there is one.
+    pub fn show(&mut self, about: PageOf) {
+        if self.admin_port.is_none() || self.page.is_some() {
+            return;
+        }
+        let PageOf { name, store, meter, writer, replica } = about;
+        let (began, health) = (self.began, self.health.clone());
+        let page = Page::start(Parts { name, store, began, health, meter, writer, replica });
+        self.admin.merge(page.router());
+        self.page = Some(page);
     }
 
     /// Where the admin port is, if there is one.

@@ -1,11 +1,12 @@
 //! The replica as a daemon of its own.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use clap::Parser;
 use headwater_daemon::daemon::{BoxError, Daemon};
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
-use headwater_daemon::process::Process;
+use headwater_daemon::process::{PageOf, Process};
 use headwater_daemon::serve::Services;
 use headwater_daemon::usage::Usage;
 use headwater_store::Clock;
@@ -65,6 +66,13 @@ impl Daemon for ReplicaDaemon {
         let clock = Clock::system();
         let replica = crate::start_measured(opened.store, self.replica, entropy, clock, &meter)?;
         replica.keep_ready(self.readiness, process.health().clone());
+        process.show(PageOf {
+            name: "replica",
+            store: self.store.url.clone(),
+            meter: Some(Arc::clone(&opened.meter)),
+            writer: None,
+            replica: Some(replica.source()),
+        });
         let services = Services::new()
             .with(replica.service())
             .with(replica.watch_service(process.leaving()))

@@ -1,11 +1,12 @@
 //! The writer as a daemon of its own.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use clap::Parser;
 use headwater_daemon::daemon::{BoxError, Daemon};
 use headwater_daemon::options::{ProcessOptions, StoreOptions};
-use headwater_daemon::process::Process;
+use headwater_daemon::process::{PageOf, Process};
 use headwater_daemon::serve::Services;
 use headwater_daemon::trust::TrustOptions;
 use headwater_daemon::usage::Usage;
@@ -61,6 +62,13 @@ impl Daemon for WriterDaemon {
         let writer = crate::start_measured(opened.store, self.writer, entropy, clock, &meter)?;
         let listening = process.listen(self.listen).await?;
         println!("headwater-writer listens on {}", listening.local_address());
+        process.show(PageOf {
+            name: "writer",
+            store: self.store.url.clone(),
+            meter: Some(Arc::clone(&opened.meter)),
+            writer: Some(Arc::new(writer.clone())),
+            replica: None,
+        });
         let services = Services::new()
             .with(writer.write_service())
             .with(writer.history_service())
