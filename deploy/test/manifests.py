@@ -1,6 +1,6 @@
 """What deploy/test/charts checks of rendered manifests.
 
-    check FILE              against the schemas, and against rules of our own
+    check FILE...           against the schemas, and against rules of our own
     flags PROGRAMS FILE...  every argument is one that the program knows
     same CHART BASE         two renderings say the same
     base FILE INTO          writes a Kustomize base
@@ -189,23 +189,29 @@ def check_together(all_documents):
             problem(f"{it} is there more than once")
 
 
-def check(path):
-    all_documents = documents(path)
-    standard = [it for it in all_documents if (it["apiVersion"], it["kind"]) not in CUSTOM]
-    plain = pathlib.Path(path).with_suffix(".standard.yaml")
-    plain.write_text(yaml.safe_dump_all(standard))
+def check(*paths):
+    standard = []
+    for path in paths:
+        before = len(problems)
+        all_documents = documents(path)
+        plain = pathlib.Path(path).with_suffix(".standard.yaml")
+        plain.write_text(yaml.safe_dump_all(
+            it for it in all_documents if (it["apiVersion"], it["kind"]) not in CUSTOM))
+        standard.append(plain)
+        for it in all_documents:
+            if (it["apiVersion"], it["kind"]) in CUSTOM:
+                check_custom(it)
+            for spec in pod_specs(it):
+                check_pod(named(it), it["kind"], spec)
+        check_together(all_documents)
+        problems[before:] = [f"{pathlib.Path(path).name}: {it}" for it in problems[before:]]
+    # One process for each version: most of its time goes into reading schemas.
     for version in KUBERNETES:
         command = [pathlib.Path(sys.executable).parent / "kubernetes-validate", "--strict", "--quiet",
-                   "--no-warn", "--kubernetes-version", version, plain]
+                   "--no-warn", "--kubernetes-version", version, *standard]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             problem(f"Kubernetes {version}: {done.stdout} {done.stderr}")
-    for it in all_documents:
-        if (it["apiVersion"], it["kind"]) in CUSTOM:
-            check_custom(it)
-        for spec in pod_specs(it):
-            check_pod(named(it), it["kind"], spec)
-    check_together(all_documents)
 
 
 def flags(programs, *paths):
