@@ -1,7 +1,7 @@
 """What deploy/test/charts checks of rendered manifests.
 
     check FILE...           against the schemas, and against rules of our own
-    flags PROGRAMS FILE...  every argument is one that the program knows
+    flags PROGRAMS FILE...  every argument is one that the program takes
     same CHART BASE         two renderings say the same
     base FILE INTO          writes a Kustomize base
     compose FILE            the compose file, by rules of our own
@@ -240,6 +240,21 @@ def flags(programs, *paths):
                         name = variable["name"]
                         if name.startswith("HEADWATER_") and name != "HEADWATER_LOG" and name not in variables:
                             problem(f"{named(document)}: {command} has no variable {name}")
+                    if document["kind"] == "Deployment":
+                        check_config(programs, path, document, it)
+
+
+def check_config(programs, path, document, container):
+    """Values too, where they name no file that is only in the pod."""
+    mounts = {it["name"] for it in container.get("volumeMounts", [])}
+    if mounts - {"cache"}:
+        return
+    variables = {it["name"]: it["value"] for it in container["env"] if "value" in it}
+    program = pathlib.Path(programs, container["command"][0].rsplit("/", 1)[1])
+    done = subprocess.run([program, *container["args"], "--check-config"], env=variables,
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        problem(f"{pathlib.Path(path).name}: {named(document)} would not start: {done.stderr}")
 
 
 def bare(document):

@@ -72,6 +72,7 @@ metadata:
 spec:
   serviceAccountName: {{ include "headwater.serviceAccount" . }}
   automountServiceAccountToken: false
+  # Variables of services (HEADWATER_WRITER_PORT) would look like settings.
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "headwater.grace" $root }}
   securityContext:
