@@ -7,6 +7,7 @@ network that its pods share; probes are asked over HTTP.
 """
 
 import argparse
+import base64
 import copy
 import json
 import pathlib
@@ -22,7 +23,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NETWORK = "headwater-test"
 PREFIX = "hwt"
-STORE = "s3://bucket/root?endpoint=http://s3:9000&region=us-east-1&allow_http=true"
+STORE = "s3://headwater/root?endpoint=http://s3:9000&region=us-east-1&allow_http=true"
 # Longest time for a pod to become ready.
 READY_MAX = 60
 # What a run of the load may take after its time is up: the last calls, and the
@@ -89,15 +90,22 @@ def render(tag):
 
 
 class Pod:
-    """One pod of a template, which is left as it was rendered except for probes."""
+    """One pod of a template, as it was rendered except for probes, ports and names
+    of volumes."""
 
     def __init__(self, name, template, services, work):
         self.name = name
         self.template = template
         spec = copy.deepcopy(template["spec"])
-        for it in spec["containers"]:
-            for probe in PROBES:
-                it.pop(probe, None)
+        for it in spec.get("initContainers", []) + spec["containers"]:
+            # Podman 4 publishes every port on the host, where two pods meet.
+            for field in (*PROBES, "ports"):
+                it.pop(field, None)
+            # An emptyDir of podman's is a volume of that name, for all pods.
+            for mount in it.get("volumeMounts", []):
+                mount["name"] = f"{name}-{mount['name']}"
+        for volume in spec.get("volumes", []):
+            volume["name"] = f"{name}-{volume['name']}"
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -264,13 +272,8 @@ class Run:
     def set_up(self):
         clean_up()
         podman("network", "create", NETWORK)
-        secret = self.work / "secret.yaml"
         keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testsecret"}
-        secret.write_text(yaml.safe_dump({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{PREFIX}-keys"},
-            "stringData": keys,
-        }))
-        podman("kube", "play", str(secret))
+        make_secret(f"{PREFIX}-keys", keys, self.work)
         self.s3 = simple("s3", "localhost/headwater-test:one",
                          ["--address", "0.0.0.0", "--port", "9000"], self.work,
                          "/headwater-s3-double", ["s3"]).start()
@@ -393,6 +396,22 @@ class Run:
             if code != 0:
                 raise Failed(f"{name} ended with {code}: {logs}")
             say(f"{name}: {logs.strip().splitlines()[-1][:160]}")
+
+
+def make_secret(name, values, work):
+    data = {key: base64.b64encode(it.encode()).decode() for key, it in values.items()}
+    version = tuple(int(it) for it in podman("version", "--format", "{{.Client.Version}}").split(".")[:2])
+    if version < (4, 4):
+        # Podman 4.3 reads for envFrom what `kube play` does not write: the bare
+        # map (pkg/specgen/generate/kube).
+        file = work / "secret.json"
+        file.write_text(json.dumps(data))
+        podman("secret", "create", name, str(file))
+    else:
+        file = work / "secret.yaml"
+        file.write_text(yaml.safe_dump(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}))
+        podman("kube", "play", str(file))
 
 
 def clean_up():

@@ -6,12 +6,13 @@
 //!   there is no other: the pool never refuses to try.
 //! - Names are resolved again after a failure, not more often than
 //!   [`RESOLVE_INTERVAL`]. Addresses that are still there keep their connection.
+//! - Nobody waits for a slow resolver while a server is known that has not failed.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 
 use crate::address::Address;
@@ -21,6 +22,10 @@ use crate::random::Random;
 
 /// Least time between two resolutions.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest wait for names while there is a server that could be asked. Resolvers
+/// answer within milliseconds, or after seconds: when a query is lost.
+const RESOLVE_WAIT: Duration = Duration::from_millis(250);
 
 /// Most servers of one role. A name that resolves to more is cut.
 const PEERS_MAX: usize = 1_024;
@@ -126,13 +131,27 @@ impl Pool {
     }
 
     async fn resolve_where_due(&self) -> Result<(), Unresolved> {
-        if !self.state().is_resolution_due() {
-            return Ok(());
+        let has_live = {
+            let state = self.state();
+            if !state.is_resolution_due() {
+                return Ok(());
+            }
+            state.has_live()
+        };
+        if !has_live {
+            let _resolving = self.resolving.lock().await;
+            return if self.state().is_resolution_due() { self.resolve().await } else { Ok(()) };
         }
-        let _resolving = self.resolving.lock().await;
-        if !self.state().is_resolution_due() {
-            return Ok(());
+        // One caller tries for a moment; the others go on with what is known.
+        let Ok(_resolving) = self.resolving.try_lock() else { return Ok(()) };
+        if let Ok(resolved) = timeout(RESOLVE_WAIT, self.resolve()).await {
+            return resolved;
         }
+        self.state().resolved_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn resolve(&self) -> Result<(), Unresolved> {
         let mut found = Vec::new();
         let mut unresolved = None;
         for address in &self.addresses {
@@ -181,6 +200,11 @@ impl State {
             Some(_) if self.peers.is_empty() => true,
             Some(at) => self.is_suspect && at.elapsed() >= RESOLVE_INTERVAL,
         }
+    }
+
+    fn has_live(&self) -> bool {
+        let now = Instant::now();
+        self.peers.iter().any(|it| it.aside_until.is_none_or(|until| until <= now))
     }
 
     fn peer(&mut self, address: SocketAddr) -> Option<&mut Peer> {

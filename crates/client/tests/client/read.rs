@@ -70,6 +70,22 @@ async fn a_name_is_resolved_again_after_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_resolver_holds_nobody_back_while_a_server_is_known() {
+    let deployment = Deployment::of(2);
+    let session = deployment.client().session(HISTORY);
+    session.get("k", Consistency::Any).await.unwrap();
+    deployment.network.silence_the_resolver();
+    deployment.network.take_down(address(1));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    for _ in 0..50 {
+        session.get("k", Consistency::Any).await.unwrap();
+    }
+
+    assert!(deployment.network.resolutions() > 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unproved_read_moves_to_another_replica() {
     let deployment = Deployment::of(2);
     let session = deployment.client().session(HISTORY);

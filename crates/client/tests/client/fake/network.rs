@@ -22,6 +22,8 @@ struct State {
     listening: BTreeMap<SocketAddr, mpsc::Sender<DuplexStream>>,
     relays: Vec<(SocketAddr, JoinHandle<()>)>,
     resolutions: usize,
+    /// Queries get no answer.
+    is_silent: bool,
     dials: Vec<SocketAddr>,
 }
 
@@ -55,6 +57,11 @@ impl FakeNetwork {
         self.0.lock().unwrap().dials.iter().filter(|&&it| it == address).count()
     }
 
+    /// The resolver answers no more.
+    pub(crate) fn silence_the_resolver(&self) {
+        self.0.lock().unwrap().is_silent = true;
+    }
+
     pub(crate) fn resolutions(&self) -> usize {
         self.0.lock().unwrap().resolutions
     }
@@ -65,6 +72,9 @@ impl Network for FakeNetwork {
         let mut state = self.0.lock().unwrap();
         state.resolutions += 1;
         let found = state.names.get(host).cloned().ok_or(io::ErrorKind::NotFound.into());
+        if state.is_silent {
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async move { found })
     }
 
