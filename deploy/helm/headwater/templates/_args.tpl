@@ -5,6 +5,9 @@ before what the chart says. */}}
 - --listen=0.0.0.0:{{ .port }}
 - --admin-listen=0.0.0.0:{{ $values.ports.admin }}
 - --log-format={{ $values.log.format }}
+{{- with $values.otlp.endpoint }}
+- --otlp-endpoint={{ . }}
+{{- end }}
 - --drain-delay-seconds={{ $values.drain.delaySeconds }}
 - --drain-seconds-max={{ $values.drain.callsSecondsMax }}
 {{- if eq .part "writer" }}
