@@ -41,14 +41,20 @@ const ALLOWED: &[Allowed] = &[
         tests_use: &["headwater-writer"],
     },
     Allowed { name: "headwater-proto", uses: &[], tests_use: &[] },
+    // Certificates and tokens, as both ends of a connection need them.
+    Allowed { name: "headwater-tls", uses: &[], tests_use: &[] },
     Allowed {
         name: "headwater-daemon",
-        uses: &["headwater-core", "headwater-store", "headwater-proto"],
+        uses: &["headwater-core", "headwater-store", "headwater-proto", "headwater-tls"],
         tests_use: &[],
     },
     Allowed { name: "headwater-writer", uses: SERVICE, tests_use: SERVICE_TESTS },
     Allowed { name: "headwater-replica", uses: SERVICE, tests_use: SERVICE_TESTS },
-    Allowed { name: "headwater-client", uses: &["headwater-proto"], tests_use: &[] },
+    Allowed {
+        name: "headwater-client",
+        uses: &["headwater-proto", "headwater-tls"],
+        tests_use: &[],
+    },
     Allowed { name: "headwater-s3-double", uses: &[], tests_use: &[] },
     Allowed { name: "xtask", uses: &[], tests_use: &[] },
 ];
@@ -59,6 +65,7 @@ const SERVICE: &[&str] = &[
     "headwater-store",
     "headwater-state",
     "headwater-proto",
+    "headwater-tls",
     "headwater-daemon",
 ];
 const SERVICE_TESTS: &[&str] = &["headwater-client", "headwater-s3-double"];

@@ -20,8 +20,10 @@ use crate::kept::{ForkArgs, PinArgs, PinsArgs, RestoreArgs, RetainArgs, UnpinArg
 use crate::maintain::MaintainArgs;
 use crate::output::{Format, report};
 use crate::read::{GetArgs, ScanArgs};
+use crate::security::Security;
 use crate::serve::ServeArgs;
 use crate::status::StatusArgs;
+use crate::token::TokenArgs;
 use crate::txn::SHAPE;
 use crate::verify::VerifyArgs;
 use crate::watch::WatchArgs;
@@ -34,6 +36,8 @@ pub(crate) const ADDRESS_DEFAULT: &str = "127.0.0.1:7410";
 const ENVIRONMENT: &str = "\
 Environment, which flags go before:
   HEADWATER_WRITER, HEADWATER_REPLICA  where commands ask
+  HEADWATER_TLS_CA, HEADWATER_TLS_CERT, HEADWATER_TLS_KEY, HEADWATER_TOKEN_FILE
+                                       whom they trust, and what they show
   HEADWATER_STORE, HEADWATER_LISTEN    where `serve` keeps histories, and listens
   HEADWATER_ADMIN                      whose admin port `status` asks
   HEADWATER_LOG                        what `serve` logs: info,headwater_writer=debug
@@ -83,6 +87,9 @@ pub struct Connection {
         help_heading = "Global"
     )]
     pub replicas: Vec<String>,
+    /// What is trusted and shown.
+    #[command(flatten)]
+    pub security: Security,
     /// Longest time for one call, retries included, in seconds.
     #[arg(
         long,
@@ -146,6 +153,8 @@ pub enum Command {
     RaiseEpoch(RaiseEpochArgs),
     /// Estimate what a history costs in a month.
     Cost(Box<CostArgs>),
+    /// Make a token, and the row for the servers' file of rights.
+    Token(TokenArgs),
     /// Put a name on a version, so that it stays readable.
     Pin(PinArgs),
     /// Take a pin away.
@@ -247,9 +256,8 @@ impl Connection {
         let client = Client::builder()
             .writers(&self.writers)
             .replicas(&self.replicas)
-            .deadline(Duration::from_secs(self.deadline_seconds))
-            .build()?;
-        Ok(client)
+            .deadline(Duration::from_secs(self.deadline_seconds));
+        Ok(self.security.apply(client).build()?)
     }
 }
 

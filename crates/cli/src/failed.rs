@@ -244,7 +244,7 @@ impl From<AddressError> for Failed {
 /// The exit code for a refusal that is not one of the named cases.
 fn exit_of(failure: &Failure) -> Exit {
     match failure.reason {
-        Reason::FieldInvalid | Reason::OperationIdReused => Exit::Usage,
+        Reason::FieldInvalid | Reason::OperationIdReused | Reason::MessageTooLarge => Exit::Usage,
         Reason::HistoryMissing
         | Reason::PinMissing
         | Reason::VersionRetired
@@ -257,6 +257,7 @@ fn exit_of(failure: &Failure) -> Exit {
         Reason::HeadContended
         | Reason::QueueFull
         | Reason::HeadTooLarge
+        | Reason::TooManyRequests
         | Reason::StoreUnavailable
         | Reason::ShuttingDown
         | Reason::FreshnessUnverified
@@ -283,6 +284,7 @@ fn advice_of(failure: &Failure) -> Option<String> {
         Reason::HeadContended
         | Reason::QueueFull
         | Reason::HeadTooLarge
+        | Reason::TooManyRequests
         | Reason::StoreUnavailable
         | Reason::ShuttingDown
         | Reason::WatcherSlow
@@ -295,12 +297,13 @@ fn advice_of(failure: &Failure) -> Option<String> {
         Reason::VersionAhead => "ask for a version that exists",
         Reason::StoredDataBad => "an operator has to look at the object that is named",
         Reason::FormatTooNew => "use a newer build",
+        Reason::Unauthenticated => "name a file with a token that the server knows: --token-file",
+        Reason::PermissionDenied => "ask for a token with that role on that history",
         Reason::Transport => "is `headwater serve` running? --writer and --replica say where",
         Reason::FieldInvalid
         | Reason::OperationIdReused
+        | Reason::MessageTooLarge
         | Reason::Fenced
-        | Reason::Unauthenticated
-        | Reason::PermissionDenied
         | Reason::Unrecognized => return None,
     };
     Some(advice.to_owned())

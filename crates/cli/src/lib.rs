@@ -41,9 +41,11 @@ mod outcome;
 mod output;
 mod progress;
 mod read;
+mod security;
 mod serve;
 mod shown;
 mod status;
+mod token;
 mod txn;
 mod verify;
 mod watch;
@@ -124,6 +126,7 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Op(args) => inspect::op(&client, args, output).await,
         Command::Verify(args) => verify::verify(args, cli.format(), output).await,
         Command::Import(args) => import::import(&client, args, cli.format(), output).await,
+        Command::Token(args) => token::token(args, output),
         Command::Cost(args) => cost::cost(&client, args, output).await,
         Command::Export(args) => export::export(&client, args, cli.format(), output).await,
     }

@@ -109,6 +109,8 @@ impl From<GaveUp> for HistoryError {
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge
+            | Reason::TooManyRequests
+            | Reason::MessageTooLarge
             | Reason::StoreUnavailable
             | Reason::ShuttingDown
             | Reason::PublicationInDoubt

@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, Span};
 
 use crate::backoff::Backoff;
+use crate::credentials::Line;
 use crate::failure::{Determinacy, Failure};
 use crate::pool::{Pool, Route};
 use crate::random::Random;
@@ -92,7 +92,7 @@ impl CallContext<'_> {
     /// applied.
     pub(crate) async fn run<T, F>(
         &self,
-        attempt: impl Fn(Channel, Attempt) -> F,
+        attempt: impl Fn(Line, Attempt) -> F,
     ) -> Result<Answer<T>, GaveUp>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -107,7 +107,7 @@ impl CallContext<'_> {
 
     async fn run_in_span<T, F>(
         &self,
-        attempt: impl Fn(Channel, Attempt) -> F,
+        attempt: impl Fn(Line, Attempt) -> F,
     ) -> Result<Answer<T>, GaveUp>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -150,7 +150,7 @@ impl CallContext<'_> {
 
     async fn attempt_once<T, F>(
         &self,
-        attempt: impl Fn(Channel, Attempt) -> F,
+        attempt: impl Fn(Line, Attempt) -> F,
         avoid: Option<SocketAddr>,
         left: Duration,
     ) -> Result<(T, SocketAddr), (Failure, Option<SocketAddr>)>
@@ -167,8 +167,9 @@ impl CallContext<'_> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let time = left.min(self.config.attempt_max);
         Span::current().record("server.address", tracing::field::display(from));
+        let shown = picked.token.shown();
         let attempt = attempt(picked.channel, self.traces.attempt(time));
-        let failure = match tokio::time::timeout(time, attempt).await {
+        let mut failure = match tokio::time::timeout(time, attempt).await {
             Ok(Ok(response)) => {
                 self.pool.answered(from);
                 return Ok((response.into_inner(), from));
@@ -176,6 +177,7 @@ impl CallContext<'_> {
             Ok(Err(status)) => Failure::from_status(&status),
             Err(_) => Failure::unanswered(),
         };
+        picked.token.look_again(shown.as_ref(), &mut failure);
         // A server is not to blame for a deadline that was too short for it.
         if failure.is_the_peers() && Instant::now() < self.deadline {
             self.pool.failed(from);

@@ -1,6 +1,7 @@
 //! The client: two pools of servers, and how calls to them are made.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,12 @@ use headwater_proto::v1::read_service_client::ReadServiceClient;
 use headwater_proto::v1::retention_service_client::RetentionServiceClient;
 use headwater_proto::v1::watch_service_client::WatchServiceClient;
 use headwater_proto::v1::write_service_client::WriteServiceClient;
+use headwater_tls::{BearerFile, ClientFiles, Connector};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 use crate::address::{Address, AddressError};
 use crate::call::{CallContext, RetryConfig};
+use crate::credentials::{Credentials, Line};
 use crate::id::{OperationId, Token};
 use crate::network::{Network, SystemNetwork};
 use crate::operation::{IssueVersion, Operation};
@@ -58,6 +60,9 @@ pub struct ClientBuilder {
     retry: RetryConfig,
     deadline: Duration,
     traces: TraceContext,
+    tls: ClientFiles,
+    bearer: Option<BearerFile>,
+    is_plain_allowed: bool,
 }
 
 impl Client {
@@ -71,6 +76,9 @@ impl Client {
             retry: RetryConfig::default(),
             deadline: DEADLINE_DEFAULT,
             traces: TraceContext::default(),
+            tls: ClientFiles::default(),
+            bearer: None,
+            is_plain_allowed: false,
         }
     }
 
@@ -136,8 +144,9 @@ impl Client {
 }
 
 impl ClientBuilder {
-    /// Where writers are: `HOST:PORT` or `http://HOST:PORT`, any number. A name
-    /// stands for all its addresses.
+    /// Where writers are: `https://HOST:PORT`, `http://HOST:PORT` or `HOST:PORT`,
+    /// any number. A name stands for all its addresses. Without a scheme it is
+    /// https where anything of TLS is set, and http elsewhere.
     pub fn writers<T: Into<String>>(mut self, addresses: impl IntoIterator<Item = T>) -> Self {
         self.writers.extend(addresses.into_iter().map(Into::into));
         self
@@ -146,6 +155,46 @@ impl ClientBuilder {
     /// Where replicas are. None: where the writers are, as for `headwater serve`.
     pub fn replicas<T: Into<String>>(mut self, addresses: impl IntoIterator<Item = T>) -> Self {
         self.replicas.extend(addresses.into_iter().map(Into::into));
+        self
+    }
+
+    /// Trusts servers whose certificates are of the authorities in this file
+    /// (PEM), instead of those that this machine trusts.
+    pub fn tls_authorities(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls.authorities = Some(file.into());
+        self
+    }
+
+    /// Shows this certificate, which is for clients, and proves it with the key
+    /// (PEM). The files are read for each connection, so they may be replaced.
+    pub fn tls_identity(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.tls.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The name that servers' certificates have to be for, where it is not the
+    /// one of their address.
+    pub fn tls_server_name(mut self, name: impl Into<String>) -> Self {
+        self.tls.server_name = Some(name.into());
+        self
+    }
+
+    /// Shows the token in this file with each request. The file is looked at
+    /// once a second, so it may be replaced. A token is sent over TLS and to
+    /// this machine only: see [`Self::token_over_plain`].
+    pub fn token_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.bearer = Some(BearerFile::new(file));
+        self
+    }
+
+    /// Sends the token also in the clear to other machines: for networks that
+    /// encrypt by themselves.
+    pub fn token_over_plain(mut self, is_allowed: bool) -> Self {
+        self.is_plain_allowed = is_allowed;
         self
     }
 
@@ -193,14 +242,22 @@ impl ClientBuilder {
     ///
     /// [`AddressError`] names the address that is wrong.
     pub fn build(self) -> Result<Client, AddressError> {
+        let is_tls = self.tls != ClientFiles::default();
+        let credentials = Arc::new(Credentials {
+            connector: Connector::new(self.tls),
+            bearer: self.bearer,
+            is_plain_allowed: self.is_plain_allowed,
+        });
         let read = |texts: &[String], role| -> Result<Vec<Address>, AddressError> {
             if texts.is_empty() {
                 return Err(AddressError::None { role });
             }
-            texts.iter().map(|it| Address::parse(it)).collect()
+            texts.iter().map(|it| Address::parse(it, is_tls)).collect()
         };
-        let pool =
-            |addresses| Pool::new(addresses, Arc::clone(&self.network), Arc::clone(&self.random));
+        let pool = |addresses| {
+            let network = Arc::clone(&self.network);
+            Pool::new(addresses, network, Arc::clone(&credentials), Arc::clone(&self.random))
+        };
         let writers = read(&self.writers, "writer")?;
         let replicas = match self.replicas.as_slice() {
             [] => writers.clone(),
@@ -217,22 +274,22 @@ impl ClientBuilder {
     }
 }
 
-pub(crate) fn write_service(channel: Channel) -> WriteServiceClient<Channel> {
+pub(crate) fn write_service(channel: Line) -> WriteServiceClient<Line> {
     WriteServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-pub(crate) fn read_service(channel: Channel) -> ReadServiceClient<Channel> {
+pub(crate) fn read_service(channel: Line) -> ReadServiceClient<Line> {
     ReadServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-pub(crate) fn watch_service(channel: Channel) -> WatchServiceClient<Channel> {
+pub(crate) fn watch_service(channel: Line) -> WatchServiceClient<Line> {
     WatchServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-pub(crate) fn retention_service(channel: Channel) -> RetentionServiceClient<Channel> {
+pub(crate) fn retention_service(channel: Line) -> RetentionServiceClient<Line> {
     RetentionServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-pub(crate) fn history_service(channel: Channel) -> HistoryServiceClient<Channel> {
+pub(crate) fn history_service(channel: Line) -> HistoryServiceClient<Line> {
     HistoryServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }

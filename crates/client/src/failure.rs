@@ -45,6 +45,10 @@ pub enum Reason {
     QueueFull,
     /// The head has reached its limit.
     HeadTooLarge,
+    /// The server takes no more calls of this caller, or of all together.
+    TooManyRequests,
+    /// The message is longer than servers take.
+    MessageTooLarge,
     /// The object store does not answer the server.
     StoreUnavailable,
     /// The server drains.
@@ -93,6 +97,8 @@ impl Reason {
             Self::HeadContended => reason::HEAD_CONTENDED,
             Self::QueueFull => reason::QUEUE_FULL,
             Self::HeadTooLarge => reason::HEAD_TOO_LARGE,
+            Self::TooManyRequests => reason::TOO_MANY_REQUESTS,
+            Self::MessageTooLarge => reason::MESSAGE_TOO_LARGE,
             Self::StoreUnavailable => reason::STORE_UNAVAILABLE,
             Self::ShuttingDown => reason::SHUTTING_DOWN,
             Self::PublicationInDoubt => reason::PUBLICATION_IN_DOUBT,
@@ -125,6 +131,8 @@ impl Reason {
             reason::HEAD_CONTENDED => Self::HeadContended,
             reason::QUEUE_FULL => Self::QueueFull,
             reason::HEAD_TOO_LARGE => Self::HeadTooLarge,
+            reason::TOO_MANY_REQUESTS => Self::TooManyRequests,
+            reason::MESSAGE_TOO_LARGE => Self::MessageTooLarge,
             reason::STORE_UNAVAILABLE => Self::StoreUnavailable,
             reason::SHUTTING_DOWN => Self::ShuttingDown,
             reason::PUBLICATION_IN_DOUBT => Self::PublicationInDoubt,
@@ -297,6 +305,7 @@ impl Failure {
             Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge
+            | Reason::TooManyRequests
             | Reason::StoreUnavailable
             | Reason::ShuttingDown
             | Reason::PublicationInDoubt
@@ -304,8 +313,11 @@ impl Failure {
             | Reason::WatcherSlow
             | Reason::Expired => true,
             Reason::Transport => self.retry_after.is_some() || is_passing(self.code),
-            Reason::Unrecognized => self.retry_after.is_some(),
+            // A caller whose rights have changed, or whose token has been
+            // replaced, is asked to show what it has now.
+            Reason::Unauthenticated | Reason::Unrecognized => self.retry_after.is_some(),
             Reason::FieldInvalid
+            | Reason::MessageTooLarge
             | Reason::OperationIdReused
             | Reason::HistoryMissing
             | Reason::HistoryExists
@@ -318,7 +330,6 @@ impl Failure {
             | Reason::Fenced
             | Reason::FormatTooNew
             | Reason::StoredDataBad
-            | Reason::Unauthenticated
             | Reason::PermissionDenied => false,
         }
     }
@@ -340,6 +351,8 @@ impl Failure {
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge
+            | Reason::TooManyRequests
+            | Reason::MessageTooLarge
             | Reason::StoreUnavailable
             | Reason::PublicationInDoubt
             | Reason::FreshnessUnverified

@@ -51,6 +51,7 @@ mod admin;
 mod backoff;
 mod call;
 mod client;
+mod credentials;
 mod failure;
 mod id;
 mod limits;

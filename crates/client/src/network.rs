@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use headwater_tls::Connector;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -73,14 +74,19 @@ impl Network for SystemNetwork {
 
 /// A channel to one address, which connects when it is first used and again
 /// when the connection was lost.
-pub(crate) fn channel(network: Arc<dyn Network>, address: SocketAddr, authority: Uri) -> Channel {
+pub(crate) fn channel(
+    network: Arc<dyn Network>,
+    address: SocketAddr,
+    authority: Uri,
+    tls: Option<(Connector, String)>,
+) -> Channel {
     Endpoint::from(authority)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .connect_with_connector_lazy(Dialer { network, address })
+        .connect_with_connector_lazy(Dialer { network, address, tls })
 }
 
 /// Dials one address, whatever URI it is asked for. The time-out is in here and
@@ -90,6 +96,8 @@ pub(crate) fn channel(network: Arc<dyn Network>, address: SocketAddr, authority:
 struct Dialer {
     network: Arc<dyn Network>,
     address: SocketAddr,
+    /// With the name that the server's certificate has to be for.
+    tls: Option<(Connector, String)>,
 }
 
 impl Service<Uri> for Dialer {
@@ -103,7 +111,15 @@ impl Service<Uri> for Dialer {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let connecting = self.network.connect(self.address);
+        let tls = self.tls.clone();
         Box::pin(async move {
+            let connecting = async {
+                let connection = connecting.await?;
+                let Some((connector, host)) = tls else { return Ok(connection) };
+                let agreed = connector.connect(&host, connection).await;
+                let agreed = agreed.map_err(io::Error::other)?;
+                Ok::<Box<dyn Connection>, io::Error>(Box::new(agreed))
+            };
             let connection = tokio::time::timeout(CONNECT_MAX, connecting).await??;
             Ok(TokioIo::new(Pin::from(connection)))
         })

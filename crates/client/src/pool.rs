@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use tonic::transport::Channel;
+use tonic::service::interceptor::InterceptedService;
 
 use crate::address::Address;
 use crate::backoff::Backoff;
+use crate::credentials::{Credentials, Line, Token};
 use crate::network::{self, Network};
 use crate::random::Random;
 
@@ -49,7 +50,9 @@ pub(crate) enum Route<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Picked {
     pub(crate) address: SocketAddr,
-    pub(crate) channel: Channel,
+    pub(crate) channel: Line,
+    /// What the channel shows.
+    pub(crate) token: Token,
 }
 
 /// No name of the role has an address.
@@ -64,6 +67,7 @@ pub(crate) struct Unresolved {
 pub(crate) struct Pool {
     addresses: Vec<Address>,
     network: Arc<dyn Network>,
+    credentials: Arc<Credentials>,
     random: Arc<Random>,
     state: Mutex<State>,
     /// Held while names are resolved, so that callers who wait share it.
@@ -90,10 +94,18 @@ impl Pool {
     pub(crate) fn new(
         addresses: Vec<Address>,
         network: Arc<dyn Network>,
+        credentials: Arc<Credentials>,
         random: Arc<Random>,
     ) -> Self {
         let state = Mutex::new(State::default());
-        Self { addresses, network, random, state, resolving: tokio::sync::Mutex::new(()) }
+        Self {
+            addresses,
+            network,
+            credentials,
+            random,
+            state,
+            resolving: tokio::sync::Mutex::new(()),
+        }
     }
 
     /// The server to ask next; `avoid` is taken only where there is no other.
@@ -173,8 +185,11 @@ impl Pool {
         for (socket, address) in found {
             if state.peers.len() < PEERS_MAX && state.peer(socket).is_none() {
                 let network = Arc::clone(&self.network);
-                let channel = network::channel(network, socket, address.uri.clone());
-                let picked = Picked { address: socket, channel };
+                let tls = self.credentials.tls(address);
+                let channel = network::channel(network, socket, address.uri.clone(), tls);
+                let token = self.credentials.token(address, socket);
+                let channel = InterceptedService::new(channel, token.clone());
+                let picked = Picked { address: socket, channel, token };
                 state.peers.push(Peer { picked, failures: 0, aside_until: None });
             }
         }

@@ -144,6 +144,8 @@ impl From<Failure> for ReadError {
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge
+            | Reason::TooManyRequests
+            | Reason::MessageTooLarge
             | Reason::StoreUnavailable
             | Reason::ShuttingDown
             | Reason::PublicationInDoubt

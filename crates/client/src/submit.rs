@@ -93,6 +93,8 @@ impl SubmitError {
             | Reason::HeadContended
             | Reason::QueueFull
             | Reason::HeadTooLarge
+            | Reason::TooManyRequests
+            | Reason::MessageTooLarge
             | Reason::StoreUnavailable
             | Reason::ShuttingDown
             | Reason::PublicationInDoubt

@@ -6,15 +6,20 @@
 //! the second port that says so), [`logs`], [`telemetry`], [`trace`] and [`metrics`] (logs,
 //! traces, and what is measured), [`prices`], [`signals`], [`status`] (errors
 //! as every service says them), [`deadline`] (how long a request may take),
+//! [`tls`], [`auth`], [`limit`] and [`audit`] (who calls, what they may do, how
+//! much of it, and what is written down; [`security`] puts them together),
 //! [`options`] that the binaries share, [`keys`] and [`trust`] among them. Not
 //! in here: any service of ours, and any decision of the protocol.
 
 pub mod admin;
+pub mod audit;
+pub mod auth;
 pub mod config;
 pub mod daemon;
 pub mod deadline;
 pub mod health;
 pub mod keys;
+pub mod limit;
 pub mod logs;
 pub mod metrics;
 pub mod options;
@@ -22,11 +27,13 @@ pub mod overview;
 pub mod page;
 pub mod prices;
 pub mod process;
+pub mod security;
 pub mod serve;
 pub mod signals;
 pub mod status;
 pub mod tally;
 pub mod telemetry;
+pub mod tls;
 pub mod trace;
 pub mod trust;
 pub mod usage;

@@ -13,6 +13,7 @@ use crate::health::ReadyOptions;
 use crate::keys::{KeyOptions, KeyOptionsError};
 use crate::logs::LogOptions;
 use crate::prices::PricesError;
+use crate::security::SecurityOptions;
 use crate::serve::ServerOptions;
 use crate::telemetry::otlp::TelemetryOptions;
 
@@ -28,6 +29,9 @@ pub struct ProcessOptions {
     /// Connections, and how they end.
     #[command(flatten)]
     pub server: ServerOptions,
+    /// Who may connect, who may do what, and how much of it.
+    #[command(flatten)]
+    pub security: SecurityOptions,
     /// The admin port.
     #[command(flatten)]
     pub admin: AdminOptions,

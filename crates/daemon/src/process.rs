@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headwater_store::probe::Unfit;
-use headwater_store::{Entropy, Meter as StoreMeter};
+use headwater_store::{Clock, Entropy, Meter as StoreMeter};
 use opentelemetry::metrics::Meter;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,10 +27,12 @@ use crate::options::{OpenStore, ProcessOptions, StoreError, StoreOptions};
 use crate::overview::{ReplicaSource, WriterSource};
 use crate::page::{Page, Parts};
 use crate::prices;
-use crate::serve::{BindError, Listening, Plain, ServeError, Services, Serving};
+use crate::security::{Security, SecurityError};
+use crate::serve::{BindError, Listening, ServeError, Services, Serving};
 use crate::signals::{AtHangup, StopSignal};
 use crate::telemetry::otlp::{self, Telemetry};
 use crate::telemetry::{self, TelemetryError};
+use crate::tls::TlsOptionsError;
 use crate::trust::{TrustOptions, Untrusted};
 
 /// A process that runs.
@@ -42,6 +44,7 @@ pub struct Process {
     leaving: CancellationToken,
     began: Instant,
     health: Health,
+    security: Security,
     admin: Admin,
     page: Option<Page>,
     admin_port: Option<AdminPort>,
@@ -78,7 +81,21 @@ pub enum StartError {
     /// Signals cannot be watched.
     #[error("cannot watch signals")]
     Signals(#[source] io::Error),
+    /// Certificates or rights cannot be used.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// The admin port cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
+
+/// Why a process does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// It would be served in the clear to others than this machine.
+    #[error(transparent)]
+    Plain(#[from] TlsOptionsError),
+    /// The address cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
@@ -100,11 +117,16 @@ impl Process {
         let at_hangup = AtHangup::install(move || hangup_level.reread(&origin));
         let at_hangup = at_hangup.map_err(StartError::Signals)?;
         let health = Health::new();
+        let security = options.security.open(Clock::system()).await?;
         let admin = Admin::new(health.clone());
         admin.merge(loglevel::router(level));
         admin.merge(telemetry.routes());
         let admin_port = match options.admin.admin_listen {
-            Some(address) => Some(admin.listen(address).await?),
+            Some(address) => {
+                security.check_admin_address(address).map_err(ListenError::from)?;
+                let port = admin.listen(address, security.admin_acceptor()).await;
+                Some(port.map_err(ListenError::from)?)
+            }
             None => None,
         };
         if let Some(port) = &admin_port {
@@ -119,6 +141,7 @@ impl Process {
             leaving,
             began,
             health,
+            security,
             admin,
             page: None,
             admin_port,
@@ -210,13 +233,15 @@ impl Process {
         }
     }
 
-    /// Binds the address of the services.
+    /// Binds the address of the services. Without TLS it is one that only this
+    /// machine reaches, unless it was said that the network is safe.
     ///
     /// # Errors
     ///
-    /// [`BindError`].
-    pub async fn listen(&self, address: SocketAddr) -> Result<Listening, BindError> {
-        Listening::bind(address).await
+    /// [`ListenError`].
+    pub async fn listen(&self, address: SocketAddr) -> Result<Listening, ListenError> {
+        self.security.check_address(address)?;
+        Ok(Listening::bind(address).await?)
     }
 
     /// Serves until a signal, and drains. Every feature that is around all
@@ -231,11 +256,15 @@ impl Process {
             stop: self.stop(),
             leaving: self.leaving(),
             options: self.options.server.clone(),
-            acceptor: Arc::new(Plain),
+            acceptor: self.security.acceptor(),
             entropy: self.entropy(),
         };
+        let services = services.with_layer(self.security.layer());
         let services = services.with_outermost(self.telemetry.rpc_layer(&self.entropy));
-        listening.serve_with(services, serving).await
+        tokio::select! {
+            served = listening.serve_with(services, serving) => served,
+            never = self.security.clone().keep_fresh() => match never {},
+        }
     }
 
     /// The end of the process: the admin port answers no more, and what is left

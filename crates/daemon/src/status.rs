@@ -134,6 +134,21 @@ pub fn queue_full(subject: &str, limit: &str, retry_after: Duration) -> Status {
     refusal.retry_after(retry_after).say(format!("{subject} is full ({limit})"))
 }
 
+/// `TOO_MANY_REQUESTS`; `subject` is what there is too much of, `limit` says how
+/// much is taken.
+pub fn too_many_requests(subject: &str, limit: &str, retry_after: Duration) -> Status {
+    let mut refusal = Refusal::new(reason::TOO_MANY_REQUESTS, Code::ResourceExhausted);
+    refusal.details.add_quota_failure_violation(subject, shortened(limit));
+    refusal.retry_after(retry_after).say(format!("{subject}: the limit is {limit}"))
+}
+
+/// `MESSAGE_TOO_LARGE`: no retry helps.
+pub fn message_too_large(len: usize, max: usize) -> Status {
+    let mut refusal = Refusal::new(reason::MESSAGE_TOO_LARGE, Code::ResourceExhausted);
+    refusal.details.add_quota_failure_violation("bytes of a message", max.to_string());
+    refusal.say(format!("the message is {len} bytes long, the limit is {max}"))
+}
+
 /// `HEAD_TOO_LARGE`: maintenance has to make room first.
 pub fn head_too_large(history: &str, limit: &str, retry_after: Duration) -> Status {
     let mut refusal = Refusal::new(reason::HEAD_TOO_LARGE, Code::ResourceExhausted);
@@ -238,6 +253,16 @@ pub fn permission_denied(detail: &str) -> Status {
 pub fn unauthenticated(detail: &str) -> Status {
     Refusal::new(reason::UNAUTHENTICATED, Code::Unauthenticated)
         .say(format!("unauthenticated: {}", shortened(detail)))
+}
+
+/// `UNAUTHENTICATED`, of a stream that was under way: its caller's rights are
+/// others by now. What it had sent may have been applied, and it may call again
+/// with what it has now.
+pub fn rights_changed() -> Status {
+    Refusal::new(reason::UNAUTHENTICATED, Code::Unauthenticated)
+        .maybe_applied()
+        .retry_after(Duration::ZERO)
+        .say("the rights that this call began with have changed or ended; call again")
 }
 
 /// The end of a watch: `status`, with the version to go on after.

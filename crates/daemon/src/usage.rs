@@ -7,6 +7,8 @@ use headwater_proto::v1::process_service_server::{ProcessService, ProcessService
 use headwater_store::{Call, Meter, Outcome, Readings};
 use tonic::{Request, Response, Status};
 
+use crate::auth::{Role, allow_process};
+
 /// Answers from the meter of the process's store.
 #[derive(Clone, Debug)]
 pub struct Usage(Arc<Meter>);
@@ -22,8 +24,9 @@ impl Usage {
 impl ProcessService for Usage {
     async fn get_store_usage(
         &self,
-        _request: Request<v1::GetStoreUsageRequest>,
+        request: Request<v1::GetStoreUsageRequest>,
     ) -> Result<Response<v1::GetStoreUsageResponse>, Status> {
+        allow_process(&request, Role::Maintain)?;
         let readings = self.0.read();
         let requests = readings.requests();
         let counted_for_ms = self.0.counted_for().as_millis();

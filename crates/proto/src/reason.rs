@@ -16,6 +16,8 @@
 //! | [`HISTORY_NEEDED`] | `FAILED_PRECONDITION` | `ResourceInfo` | no |
 //! | [`HEAD_CONTENDED`] | `ABORTED` | `RetryInfo` | no |
 //! | [`QUEUE_FULL`], [`HEAD_TOO_LARGE`] | `RESOURCE_EXHAUSTED` | `QuotaFailure`, `RetryInfo` | no |
+//! | [`TOO_MANY_REQUESTS`] | `RESOURCE_EXHAUSTED` | `QuotaFailure`, `RetryInfo` | no |
+//! | [`MESSAGE_TOO_LARGE`] | `RESOURCE_EXHAUSTED` | `QuotaFailure` | no |
 //! | [`STORE_UNAVAILABLE`] | `UNAVAILABLE` | `RetryInfo` | no |
 //! | [`SHUTTING_DOWN`] | `UNAVAILABLE` | `RetryInfo` | no |
 //! | [`PUBLICATION_IN_DOUBT`] | `UNAVAILABLE` | `RetryInfo` | maybe |
@@ -56,6 +58,10 @@ pub const HEAD_CONTENDED: &str = "HEAD_CONTENDED";
 pub const QUEUE_FULL: &str = "QUEUE_FULL";
 /// The head has reached its limit; maintenance has to make room.
 pub const HEAD_TOO_LARGE: &str = "HEAD_TOO_LARGE";
+/// This caller, or all callers together, ask for more than the server takes.
+pub const TOO_MANY_REQUESTS: &str = "TOO_MANY_REQUESTS";
+/// The message is longer than servers take.
+pub const MESSAGE_TOO_LARGE: &str = "MESSAGE_TOO_LARGE";
 /// The object store does not answer, or asks for less; nothing was published.
 pub const STORE_UNAVAILABLE: &str = "STORE_UNAVAILABLE";
 /// The process is draining; another one takes the call.
@@ -84,7 +90,7 @@ pub const UNAUTHENTICATED: &str = "UNAUTHENTICATED";
 pub const PERMISSION_DENIED: &str = "PERMISSION_DENIED";
 
 /// Every reason, in the order of the table above.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 26] = [
     FIELD_INVALID,
     OPERATION_ID_REUSED,
     HISTORY_MISSING,
@@ -96,6 +102,8 @@ pub const ALL: [&str; 24] = [
     HEAD_CONTENDED,
     QUEUE_FULL,
     HEAD_TOO_LARGE,
+    TOO_MANY_REQUESTS,
+    MESSAGE_TOO_LARGE,
     STORE_UNAVAILABLE,
     SHUTTING_DOWN,
     PUBLICATION_IN_DOUBT,

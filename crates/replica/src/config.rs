@@ -7,6 +7,7 @@ use headwater_state::HydrationRate;
 use serde::Deserialize;
 
 use crate::watch::FeedLimits;
+use crate::writer_line::WriterLineOptions;
 
 /// Settings of one replica. Unknown keys in a file are refused.
 ///
@@ -25,6 +26,10 @@ pub struct ReplicaConfig {
         value_delimiter = ','
     )]
     pub writers: Vec<String>,
+    /// Whom it trusts among them, and what it shows them. Set by who starts it.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub writers_line: WriterLineOptions,
     /// An open history is checked at least this often, in milliseconds; 0: only
     /// when a read or a writer asks. One a second costs 86,400 conditional reads
     /// a day for each history.
@@ -354,6 +359,7 @@ impl Default for ReplicaConfig {
     fn default() -> Self {
         Self {
             writers: Vec::new(),
+            writers_line: WriterLineOptions::default(),
             poll_ms: Self::POLL_MS,
             histories_max: Self::HISTORIES_MAX,
             idle_ms: Self::IDLE_MS,

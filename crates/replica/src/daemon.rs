@@ -11,7 +11,7 @@ use headwater_daemon::serve::Services;
 use headwater_daemon::usage::Usage;
 use headwater_store::Clock;
 
-use crate::{ReadinessOptions, ReplicaConfig};
+use crate::{ReadinessOptions, ReplicaConfig, WriterLineOptions};
 
 /// Follows histories on an object store and serves reads whose freshness it has
 /// proved.
@@ -38,6 +38,9 @@ pub struct ReplicaDaemon {
     /// What it does before it is ready.
     #[command(flatten, next_help_heading = "Replica")]
     pub readiness: ReadinessOptions,
+    /// Its connections to writers.
+    #[command(flatten)]
+    pub writers_line: WriterLineOptions,
 }
 
 impl Daemon for ReplicaDaemon {
@@ -62,9 +65,10 @@ impl Daemon for ReplicaDaemon {
         println!("headwater-replica listens on {address}");
         tracing::info!(%address, "serving reads");
 
+        let config = ReplicaConfig { writers_line: self.writers_line, ..self.replica };
         let (entropy, meter) = (process.entropy(), process.meter());
         let clock = Clock::system();
-        let replica = crate::start_measured(opened.store, self.replica, entropy, clock, &meter)?;
+        let replica = crate::start_measured(opened.store, config, entropy, clock, &meter)?;
         replica.keep_ready(self.readiness, process.health().clone());
         process.show(PageOf {
             name: "replica",

@@ -45,6 +45,7 @@ mod scans;
 mod service;
 mod times;
 mod watch;
+mod writer_line;
 
 pub use self::changes::ChangeRange;
 pub use self::config::{ConfigError, ReplicaConfig};
@@ -61,3 +62,4 @@ pub use self::watch::{
     KeyFilter, SnapshotMode, Watch, WatchEnd, WatchEvent, WatchFailure, WatchFigures, WatchMessage,
     WatchOptions, WatchedChange, WatchedMutation, prefix_range,
 };
+pub use self::writer_line::WriterLineOptions;

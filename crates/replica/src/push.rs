@@ -19,10 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use crate::follower::PushedHead;
 use crate::histories::Histories;
+use crate::writer_line::{Dial, WriterLine, WriterLineOptions};
 
 /// Histories of one stream, as the contract limits them. Past it a new stream
 /// is opened with those that are open then.
@@ -49,6 +50,7 @@ pub(crate) struct Subscriber {
     /// Its place among the writers that were named.
     at: usize,
     address: String,
+    line: WriterLineOptions,
     histories: Arc<Histories>,
     entropy: Entropy,
 }
@@ -69,36 +71,34 @@ enum StreamEnd {
 impl Subscriber {
     pub(crate) fn new(
         (at, address): (usize, String),
+        line: WriterLineOptions,
         histories: Arc<Histories>,
         entropy: Entropy,
     ) -> Self {
-        Self { at, address, histories, entropy }
+        Self { at, address, line, histories, entropy }
     }
 
     /// Listens until it is dropped.
     pub(crate) async fn run(self) {
-        let uri = if self.address.contains("://") {
-            self.address.clone()
-        } else {
-            format!("http://{}", self.address)
+        let settings = |endpoint: Endpoint| {
+            endpoint
+                .connect_timeout(CONNECT_TIMEOUT)
+                .http2_keep_alive_interval(KEEPALIVE)
+                .keep_alive_timeout(KEEPALIVE)
+                .keep_alive_while_idle(true)
         };
-        let endpoint = match Endpoint::from_shared(uri) {
-            Ok(endpoint) => endpoint,
+        let dial = match Dial::new(&self.address, &self.line, settings) {
+            Ok(dial) => dial,
             Err(error) => {
                 // Not worth stopping for: reads are answered without it.
                 tracing::error!(writer = self.address, %error, "not an address; not listening");
                 return;
             }
         };
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE)
-            .keep_alive_while_idle(true);
         let mut bound = PAUSE_FIRST;
         loop {
             let began = Instant::now();
-            let Err(end) = self.listen(&endpoint).await;
+            let Err(end) = self.listen(&dial).await;
             self.set_listening(false);
             if LASTED <= began.elapsed() {
                 bound = PAUSE_FIRST;
@@ -115,8 +115,8 @@ impl Subscriber {
         }
     }
 
-    async fn listen(&self, endpoint: &Endpoint) -> Result<std::convert::Infallible, StreamEnd> {
-        let mut writer = WriteServiceClient::new(endpoint.connect().await?);
+    async fn listen(&self, dial: &Dial) -> Result<std::convert::Infallible, StreamEnd> {
+        let mut writer = WriteServiceClient::new(dial.connect().await?);
         let (requests, outgoing) = mpsc::channel(MESSAGES_MAX);
         // Writers may answer only once they have been asked something, so both
         // directions go on at once.
@@ -160,7 +160,7 @@ impl Subscriber {
 
     async fn hear<T>(
         &self,
-        writer: &mut WriteServiceClient<Channel>,
+        writer: &mut WriteServiceClient<WriterLine>,
         outgoing: ReceiverStream<v1::SubscribeHeadsRequest>,
     ) -> Result<T, StreamEnd> {
         let answer = writer.subscribe_heads(outgoing).await?;

@@ -117,6 +117,7 @@ fn start_with(
     for (at, address) in config.writers.iter().enumerate() {
         let subscriber = push::Subscriber::new(
             (at, address.clone()),
+            config.writers_line.clone(),
             Arc::clone(&histories),
             subscribers_entropy.clone(),
         );

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use headwater_core::head::Head;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::publish::{Answer, Control, SubmitError};
+use headwater_daemon::audit::Record;
+use headwater_daemon::auth::{Role, allow};
 use headwater_daemon::deadline;
 use headwater_daemon::status::{self, FieldViolation};
 use headwater_proto::v1;
@@ -80,12 +82,12 @@ pub(crate) fn failed(history: &HistoryName, error: LifecycleError) -> Status {
     }
 }
 
-#[tonic::async_trait]
-impl HistoryService for HistoryRpc {
-    async fn create_history(
+impl HistoryRpc {
+    async fn create(
         &self,
         request: Request<v1::CreateHistoryRequest>,
     ) -> Result<Response<v1::CreateHistoryResponse>, Status> {
+        allow(&request, Role::Admin, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -107,10 +109,77 @@ impl HistoryService for HistoryRpc {
         Ok(Response::new(v1::CreateHistoryResponse { history: Some(shown(&head)), created }))
     }
 
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteHistoryRequest>,
+    ) -> Result<Response<v1::DeleteHistoryResponse>, Status> {
+        allow(&request, Role::Admin, &request.get_ref().name)?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let mut checks = Checks::default();
+        let name = checks.history("name", &request.name);
+        let confirmed =
+            checks.take("confirm_history_id", HistoryId::parse(&request.confirm_history_id));
+        let (name, confirmed) = checks.finish(name.zip(confirmed))?;
+        let objects_deleted = self
+            .histories
+            .delete(&name, confirmed, deadline)
+            .await
+            .map_err(|error| failed(&name, error))?;
+        tracing::info!(history = %name, objects_deleted, "a history was deleted");
+        Ok(Response::new(v1::DeleteHistoryResponse { objects_deleted }))
+    }
+
+    async fn raise_epoch(
+        &self,
+        request: Request<v1::RaiseWriterEpochRequest>,
+    ) -> Result<Response<v1::RaiseWriterEpochResponse>, Status> {
+        allow(&request, Role::Write, &request.get_ref().name)?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let mut checks = Checks::default();
+        let name = checks.history("name", &request.name);
+        let name = checks.finish(name)?;
+        let control = Control::RaiseWriterEpoch { expected: request.expected_writer_epoch };
+        let told = self
+            .histories
+            .send(&name, Question::Control(control), deadline)
+            .map_err(|error| answer::not_taken(About::history(&name), &error))?
+            .await
+            .map_err(|_| answer::unexpected())?;
+        match told.answer {
+            Answer::WriterEpochRaised { writer_epoch } => {
+                tracing::info!(history = %name, writer_epoch, "the writer epoch was raised");
+                Ok(Response::new(v1::RaiseWriterEpochResponse { writer_epoch }))
+            }
+            Answer::Failed(error) => Err(answer::failed(About::history(&name), error)),
+            Answer::Accepted { .. }
+            | Answer::Rejected { .. }
+            | Answer::Unknown { .. }
+            | Answer::NotAccepted { .. }
+            | Answer::Retired
+            | Answer::Pinned(_)
+            | Answer::Unpinned
+            | Answer::RetentionSet(_) => Err(answer::unexpected()),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl HistoryService for HistoryRpc {
+    async fn create_history(
+        &self,
+        request: Request<v1::CreateHistoryRequest>,
+    ) -> Result<Response<v1::CreateHistoryResponse>, Status> {
+        let record = Record::begin(&request, "CreateHistory", &request.get_ref().name);
+        record.end(self.create(request)).await
+    }
+
     async fn get_history(
         &self,
         request: Request<v1::GetHistoryRequest>,
     ) -> Result<Response<v1::GetHistoryResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let mut checks = Checks::default();
         let name = checks.history("name", &request.get_ref().name);
@@ -131,6 +200,8 @@ impl HistoryService for HistoryRpc {
         &self,
         request: Request<v1::ListHistoriesRequest>,
     ) -> Result<Response<v1::ListHistoriesResponse>, Status> {
+        // The prefix is as good as a name: whatever begins with it is covered too.
+        allow(&request, Role::Read, &request.get_ref().name_prefix)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -171,52 +242,15 @@ impl HistoryService for HistoryRpc {
         &self,
         request: Request<v1::DeleteHistoryRequest>,
     ) -> Result<Response<v1::DeleteHistoryResponse>, Status> {
-        let deadline = self.deadline(&request);
-        let request = request.into_inner();
-        let mut checks = Checks::default();
-        let name = checks.history("name", &request.name);
-        let confirmed =
-            checks.take("confirm_history_id", HistoryId::parse(&request.confirm_history_id));
-        let (name, confirmed) = checks.finish(name.zip(confirmed))?;
-        let objects_deleted = self
-            .histories
-            .delete(&name, confirmed, deadline)
-            .await
-            .map_err(|error| failed(&name, error))?;
-        tracing::info!(history = %name, objects_deleted, "a history was deleted");
-        Ok(Response::new(v1::DeleteHistoryResponse { objects_deleted }))
+        let record = Record::begin(&request, "DeleteHistory", &request.get_ref().name);
+        record.end(self.delete(request)).await
     }
 
     async fn raise_writer_epoch(
         &self,
         request: Request<v1::RaiseWriterEpochRequest>,
     ) -> Result<Response<v1::RaiseWriterEpochResponse>, Status> {
-        let deadline = self.deadline(&request);
-        let request = request.into_inner();
-        let mut checks = Checks::default();
-        let name = checks.history("name", &request.name);
-        let name = checks.finish(name)?;
-        let control = Control::RaiseWriterEpoch { expected: request.expected_writer_epoch };
-        let told = self
-            .histories
-            .send(&name, Question::Control(control), deadline)
-            .map_err(|error| answer::not_taken(About::history(&name), &error))?
-            .await
-            .map_err(|_| answer::unexpected())?;
-        match told.answer {
-            Answer::WriterEpochRaised { writer_epoch } => {
-                tracing::info!(history = %name, writer_epoch, "the writer epoch was raised");
-                Ok(Response::new(v1::RaiseWriterEpochResponse { writer_epoch }))
-            }
-            Answer::Failed(error) => Err(answer::failed(About::history(&name), error)),
-            Answer::Accepted { .. }
-            | Answer::Rejected { .. }
-            | Answer::Unknown { .. }
-            | Answer::NotAccepted { .. }
-            | Answer::Retired
-            | Answer::Pinned(_)
-            | Answer::Unpinned
-            | Answer::RetentionSet(_) => Err(answer::unexpected()),
-        }
+        let record = Record::begin(&request, "RaiseWriterEpoch", &request.get_ref().name);
+        record.end(self.raise_epoch(request)).await
     }
 }

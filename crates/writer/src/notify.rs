@@ -2,9 +2,11 @@
 //! earlier and nothing more.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::stream::{self, Stream};
 use headwater_core::id::HistoryName;
+use headwater_daemon::auth::{Caller, Role, allow_caller};
 use headwater_daemon::status::{self, FieldViolation};
 use headwater_proto::v1;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -19,6 +21,7 @@ const HISTORIES_MAX: usize = 4_096;
 
 struct Session {
     entry: Entry,
+    caller: Option<Arc<Caller>>,
     notices: broadcast::Receiver<HeadNotice>,
     requests: Option<Streaming<v1::SubscribeHeadsRequest>>,
     histories: BTreeSet<HistoryName>,
@@ -27,10 +30,11 @@ struct Session {
 pub(crate) fn serve(
     notices: broadcast::Receiver<HeadNotice>,
     entry: Entry,
+    caller: Option<Arc<Caller>>,
     requests: Streaming<v1::SubscribeHeadsRequest>,
 ) -> impl Stream<Item = Result<v1::SubscribeHeadsResponse, Status>> + Send {
     let requests = Some(requests);
-    let session = Session { entry, notices, requests, histories: BTreeSet::new() };
+    let session = Session { entry, caller, notices, requests, histories: BTreeSet::new() };
     stream::unfold(Some(session), |session| async {
         let mut session = session?;
         match session.next().await {
@@ -69,6 +73,7 @@ impl Session {
     fn add(&mut self, request: &v1::SubscribeHeadsRequest) -> Result<(), Status> {
         let mut checks = Checks::default();
         for (n, name) in request.histories.iter().enumerate() {
+            allow_caller(self.caller.as_deref(), Role::Read, name)?;
             self.histories.extend(checks.history(&format!("histories[{n}]"), name));
             if HISTORIES_MAX < self.histories.len() {
                 let rule = format!("more than {HISTORIES_MAX} in one subscription");

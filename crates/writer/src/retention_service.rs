@@ -6,6 +6,8 @@ use headwater_core::head::{HistoryRef, Pin, Retention};
 use headwater_core::id::{OperationId, PinName};
 use headwater_core::publish::{Answer, Control, NewPin};
 use headwater_core::version::StateVersion;
+use headwater_daemon::audit::Record;
+use headwater_daemon::auth::{Role, allow};
 use headwater_daemon::deadline;
 use headwater_daemon::status::{self, FieldViolation};
 use headwater_proto::v1;
@@ -105,12 +107,12 @@ fn restore_failed(about: About<'_>, error: RestoreError) -> Status {
     }
 }
 
-#[tonic::async_trait]
-impl RetentionService for RetentionRpc {
-    async fn pin_version(
+impl RetentionRpc {
+    async fn pin(
         &self,
         request: Request<v1::PinVersionRequest>,
     ) -> Result<Response<v1::PinVersionResponse>, Status> {
+        allow(&request, Role::Maintain, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -130,10 +132,11 @@ impl RetentionService for RetentionRpc {
         Ok(Response::new(v1::PinVersionResponse { pin: Some(shown_pin(&pin)) }))
     }
 
-    async fn unpin_version(
+    async fn unpin(
         &self,
         request: Request<v1::UnpinVersionRequest>,
     ) -> Result<Response<v1::UnpinVersionResponse>, Status> {
+        allow(&request, Role::Maintain, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -148,10 +151,11 @@ impl RetentionService for RetentionRpc {
         Ok(Response::new(v1::UnpinVersionResponse {}))
     }
 
-    async fn set_retention(
+    async fn set(
         &self,
         request: Request<v1::SetRetentionRequest>,
     ) -> Result<Response<v1::SetRetentionResponse>, Status> {
+        allow(&request, Role::Maintain, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -166,10 +170,11 @@ impl RetentionService for RetentionRpc {
         Ok(Response::new(v1::SetRetentionResponse { retention }))
     }
 
-    async fn restore_version(
+    async fn restore(
         &self,
         request: Request<v1::RestoreVersionRequest>,
     ) -> Result<Response<v1::RestoreVersionResponse>, Status> {
+        allow(&request, Role::Maintain, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -207,10 +212,12 @@ impl RetentionService for RetentionRpc {
         Ok(Response::new(response))
     }
 
-    async fn fork_history(
+    async fn fork(
         &self,
         request: Request<v1::ForkHistoryRequest>,
     ) -> Result<Response<v1::ForkHistoryResponse>, Status> {
+        allow(&request, Role::Maintain, &request.get_ref().source)?;
+        allow(&request, Role::Admin, &request.get_ref().name)?;
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let mut checks = Checks::default();
@@ -235,6 +242,52 @@ impl RetentionService for RetentionRpc {
         tracing::info!(source = %fork.source, history = %head.history, created, "forked");
         let history = Some(history_service::shown(&head));
         Ok(Response::new(v1::ForkHistoryResponse { history, created }))
+    }
+}
+
+#[tonic::async_trait]
+impl RetentionService for RetentionRpc {
+    async fn pin_version(
+        &self,
+        request: Request<v1::PinVersionRequest>,
+    ) -> Result<Response<v1::PinVersionResponse>, Status> {
+        let record = Record::begin(&request, "PinVersion", &request.get_ref().name);
+        record.end(self.pin(request)).await
+    }
+
+    async fn unpin_version(
+        &self,
+        request: Request<v1::UnpinVersionRequest>,
+    ) -> Result<Response<v1::UnpinVersionResponse>, Status> {
+        let record = Record::begin(&request, "UnpinVersion", &request.get_ref().name);
+        record.end(self.unpin(request)).await
+    }
+
+    async fn set_retention(
+        &self,
+        request: Request<v1::SetRetentionRequest>,
+    ) -> Result<Response<v1::SetRetentionResponse>, Status> {
+        let record = Record::begin(&request, "SetRetention", &request.get_ref().name);
+        record.end(self.set(request)).await
+    }
+
+    async fn restore_version(
+        &self,
+        request: Request<v1::RestoreVersionRequest>,
+    ) -> Result<Response<v1::RestoreVersionResponse>, Status> {
+        let record = Record::begin(&request, "RestoreVersion", &request.get_ref().name);
+        record.end(self.restore(request)).await
+    }
+
+    async fn fork_history(
+        &self,
+        request: Request<v1::ForkHistoryRequest>,
+    ) -> Result<Response<v1::ForkHistoryResponse>, Status> {
+        let record = Record::begin(&request, "ForkHistory", &{
+            let v1::ForkHistoryRequest { source, name, .. } = request.get_ref();
+            format!("{name} from {source}")
+        });
+        record.end(self.fork(request)).await
     }
 }
 

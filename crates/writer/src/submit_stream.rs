@@ -8,6 +8,7 @@ use futures::stream::{self, FuturesUnordered, Stream};
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use headwater_core::decide::Ask;
 use headwater_core::id::HistoryName;
+use headwater_daemon::auth::{Caller, Role, allow_caller};
 use headwater_daemon::status::{self, FieldViolation};
 use headwater_proto::limits::STREAM_UNANSWERED_MAX;
 use headwater_proto::v1::{self, submit_stream_response::Result as Outcome};
@@ -22,6 +23,7 @@ use crate::request;
 
 struct Session {
     histories: Arc<Histories>,
+    caller: Option<Arc<Caller>>,
     /// `None` once the caller has sent everything.
     requests: Option<Streaming<v1::SubmitRequest>>,
     history: Option<HistoryName>,
@@ -40,11 +42,13 @@ struct Session {
 /// what it has taken is answered, and then it ends.
 pub(crate) fn serve(
     histories: Arc<Histories>,
+    caller: Option<Arc<Caller>>,
     requests: Streaming<v1::SubmitRequest>,
     leaving: CancellationToken,
 ) -> impl Stream<Item = Result<v1::SubmitStreamResponse, Status>> + Send {
     let session = Session {
         histories,
+        caller,
         requests: Some(requests),
         history: None,
         unanswered: FuturesUnordered::new(),
@@ -104,6 +108,11 @@ impl Session {
         &mut self,
         request: v1::SubmitRequest,
     ) -> Result<BoxFuture<'static, v1::SubmitStreamResponse>, Status> {
+        let named = match &self.history {
+            Some(first) if request.history.is_empty() => first.as_str(),
+            Some(_) | None => &request.history,
+        };
+        allow_caller(self.caller.as_deref(), Role::Write, named)?;
         let submission = request::submission(request, self.history.as_ref())?;
         let (history, operation) = (submission.history, submission.operation);
         let first = self.history.get_or_insert_with(|| history.clone());

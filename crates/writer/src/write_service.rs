@@ -10,6 +10,7 @@ use headwater_core::head::Head;
 use headwater_core::id::HistoryName;
 use headwater_core::publish::SubmitError;
 use headwater_core::version::StateVersion;
+use headwater_daemon::auth::{Caller, Role, allow};
 use headwater_daemon::deadline;
 use headwater_daemon::serve::Leaving;
 use headwater_proto::v1;
@@ -96,6 +97,7 @@ impl WriteService for WriteRpc {
         &self,
         request: Request<v1::SubmitRequest>,
     ) -> Result<Response<v1::SubmitResponse>, Status> {
+        allow(&request, Role::Write, &request.get_ref().history)?;
         let deadline = deadline::of(request.metadata(), self.histories.config.operation_timeout());
         let submission = request::submission(request.into_inner(), None)?;
         let (history, operation) = (submission.history, submission.operation);
@@ -118,9 +120,10 @@ impl WriteService for WriteRpc {
         &self,
         request: Request<Streaming<v1::SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStreamStream>, Status> {
+        let caller = Caller::of(&request);
         let leaving = Leaving::of(request.extensions()).token();
-        let histories = Arc::clone(&self.histories);
-        let answers = submit_stream::serve(histories, request.into_inner(), leaving);
+        let (histories, requests) = (Arc::clone(&self.histories), request.into_inner());
+        let answers = submit_stream::serve(histories, caller, requests, leaving);
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -128,6 +131,7 @@ impl WriteService for WriteRpc {
         &self,
         request: Request<v1::GetOperationRequest>,
     ) -> Result<Response<v1::GetOperationResponse>, Status> {
+        allow(&request, Role::Write, &request.get_ref().history)?;
         let deadline = deadline::of(request.metadata(), self.histories.config.operation_timeout());
         let inquiry = request::inquiry(request.get_ref())?;
         let history = inquiry.history.clone();
@@ -144,9 +148,10 @@ impl WriteService for WriteRpc {
         &self,
         request: Request<Streaming<v1::SubscribeHeadsRequest>>,
     ) -> Result<Response<Self::SubscribeHeadsStream>, Status> {
+        let caller = Caller::of(&request);
         let leaving = Leaving::of(request.extensions()).token();
         let entry = self.histories.subscribers.enter(request.remote_addr());
-        let notices = notify::serve(self.histories.notices(), entry, request.into_inner());
+        let notices = notify::serve(self.histories.notices(), entry, caller, request.into_inner());
         Ok(Response::new(Box::pin(notices.take_until(leaving.cancelled_owned()))))
     }
 }

@@ -38,7 +38,29 @@ pub(super) fn smallest(url: &str) -> Option<Policies> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use headwater_store::probe::Permission;
+
     use super::*;
+
+    fn actions(policy: &Value) -> BTreeSet<&str> {
+        let statements = policy["Statement"].as_array().unwrap().iter();
+        let lists = statements.map(|it| it["Action"].as_array().unwrap());
+        lists.flatten().map(|it| it.as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_files_are_these_policies_and_name_what_is_asked_of_a_store() {
+        let Policies { writer, replica } = smallest("s3://BUCKET/PREFIX").unwrap();
+        let file = |text| serde_json::from_str::<Value>(text).unwrap();
+        assert_eq!(file(include_str!("../../../../deploy/policies/writer.json")), writer);
+        assert_eq!(file(include_str!("../../../../deploy/policies/replica.json")), replica);
+
+        let all = [Permission::Put, Permission::Get, Permission::List, Permission::Delete];
+        assert_eq!(actions(&writer), BTreeSet::from(all.map(Permission::s3_action)));
+        assert_eq!(actions(&replica), BTreeSet::from([Permission::Get.s3_action()]));
+    }
 
     #[test]
     fn a_policy_is_about_the_prefix_alone() {

@@ -258,11 +258,12 @@ impl Driver {
                 break;
             }
         }
+        let shown = picked.token.shown();
         let mut service = write_service(picked.channel);
         let time = client.inner.retry.attempt_max;
         let attempt = client.inner.traces.attempt(time);
         let opening = service.submit_stream(attempt.open_ended(ReceiverStream::new(receiver)));
-        let failure = match tokio::time::timeout(time, opening).await {
+        let mut failure = match tokio::time::timeout(time, opening).await {
             Ok(Ok(response)) => {
                 let (responses, from) = (response.into_inner(), picked.address);
                 self.connection = Some(Connection { requests, responses, from });
@@ -272,6 +273,7 @@ impl Driver {
             Ok(Err(status)) => Failure::from_status(&status),
             Err(_) => Failure::unanswered(),
         };
+        picked.token.look_again(shown.as_ref(), &mut failure);
         self.failed_at(picked.address, &failure);
     }
 

@@ -5,6 +5,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 
+use crate::audit;
 use crate::logs::{LENGTH_MAX, LogFilter, LogLevel};
 
 /// `GET` shows the filter, `POST` with a filter as its body changes it, until
@@ -21,6 +22,8 @@ pub(crate) fn router(level: LogLevel) -> Router {
         }
         match body.trim().parse::<LogFilter>() {
             Ok(filter) => {
+                // Before it is in use: it may leave this line out.
+                audit::process("SetLogLevel", &filter.to_string(), "admin port", "OK");
                 level.set(filter.clone());
                 (StatusCode::OK, format!("{filter}\n"))
             }

@@ -30,11 +30,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
 use crate::health::Health;
-use crate::serve::BindError;
+use crate::serve::{Accept, BindError};
 
 /// Connections at a time. Past it new ones wait.
 const CONNECTIONS_MAX: usize = 256;
@@ -89,16 +90,20 @@ impl Admin {
     /// # Errors
     ///
     /// [`BindError`].
-    pub async fn listen(&self, address: SocketAddr) -> Result<AdminPort, BindError> {
+    pub async fn listen(
+        &self,
+        address: SocketAddr,
+        acceptor: Arc<dyn Accept>,
+    ) -> Result<AdminPort, BindError> {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local_address = listener.local_addr().map_err(failed)?;
         let admin = self.clone();
-        let task = tokio::spawn(async move { match admin.accept(listener).await {} });
+        let task = tokio::spawn(async move { match admin.accept(listener, acceptor).await {} });
         Ok(AdminPort { local_address, _task: AbortOnDropHandle::new(task) })
     }
 
-    async fn accept(self, listener: TcpListener) -> Infallible {
+    async fn accept(self, listener: TcpListener, acceptor: Arc<dyn Accept>) -> Infallible {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         // Aborts them all when it is dropped.
         let mut connections = JoinSet::new();
@@ -107,9 +112,9 @@ impl Admin {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
             match listener.accept().await {
                 Ok((socket, _)) => {
-                    let admin = self.clone();
+                    let (admin, acceptor) = (self.clone(), Arc::clone(&acceptor));
                     connections.spawn(async move {
-                        admin.connection(socket).await;
+                        admin.connection(socket, &*acceptor).await;
                         drop(place);
                     });
                 }
@@ -121,14 +126,17 @@ impl Admin {
         }
     }
 
-    async fn connection(&self, socket: TcpStream) {
+    async fn connection(&self, socket: TcpStream, acceptor: &dyn Accept) {
+        let Ok(Ok(accepted)) = timeout(HEAD_TIMEOUT, acceptor.accept(socket)).await else {
+            return tracing::debug!("a handshake with the admin port failed");
+        };
         let answering = service_fn(|request: Request<Incoming>| async move {
             Ok::<_, Infallible>(self.answer(request.map(Body::new)).await)
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(socket), answering)
+            .serve_connection(TokioIo::new(accepted.io), answering)
             .await;
         if let Err(error) = served {
             tracing::debug!(%error, "a connection to the admin port failed");

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::operation::Key;
+use headwater_daemon::auth::{Role, allow};
 use headwater_daemon::deadline;
 use headwater_daemon::status::{FieldViolation, field_invalid};
 use headwater_proto::v1;
@@ -80,6 +81,7 @@ impl ReadService for ReadRpc {
         &self,
         request: Request<v1::GetRequest>,
     ) -> Result<Response<v1::GetResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         let mut violations = Violations::default();
         let v1::GetRequest { history, consistency, history_id, key } = request.get_ref();
         let checked = violations.common(history, history_id, consistency.as_ref());
@@ -97,6 +99,7 @@ impl ReadService for ReadRpc {
         &self,
         request: Request<v1::BatchGetRequest>,
     ) -> Result<Response<v1::BatchGetResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         let mut violations = Violations::default();
         let v1::BatchGetRequest { history, consistency, history_id, keys } = request.get_ref();
         let checked = violations.common(history, history_id, consistency.as_ref());
@@ -119,6 +122,7 @@ impl ReadService for ReadRpc {
         &self,
         request: Request<v1::ScanRequest>,
     ) -> Result<Response<v1::ScanResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         self.scan_page(request).await
     }
 
@@ -127,6 +131,7 @@ impl ReadService for ReadRpc {
         &self,
         request: Request<v1::GetHeadRequest>,
     ) -> Result<Response<v1::GetHeadResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         let mut violations = Violations::default();
         let v1::GetHeadRequest { history, consistency, history_id } = request.get_ref();
         let checked = violations.common(history, history_id, consistency.as_ref());
@@ -150,6 +155,7 @@ impl ReadService for ReadRpc {
         &self,
         request: Request<v1::ListChangesRequest>,
     ) -> Result<Response<v1::ListChangesResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         self.change_page(request).await
     }
 
@@ -158,6 +164,7 @@ impl ReadService for ReadRpc {
         &self,
         request: Request<v1::VersionAtRequest>,
     ) -> Result<Response<v1::VersionAtResponse>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         self.find_version(request).await
     }
 }

@@ -10,6 +10,7 @@ use headwater_core::change::Resolved;
 use headwater_core::id::HistoryName;
 use headwater_core::operation::KeyRange;
 use headwater_core::version::StateVersion;
+use headwater_daemon::auth::{Role, allow};
 use headwater_daemon::serve::Leaving;
 use headwater_daemon::{deadline, status as say};
 use headwater_proto::v1;
@@ -65,6 +66,7 @@ impl WatchService for WatchRpc {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> Result<Response<WatchStream>, Status> {
+        allow(&request, Role::Read, &request.get_ref().history)?;
         let mut violations = Violations::default();
         let wire = request.get_ref();
         let checked = violations.common(&wire.history, &wire.history_id, None);

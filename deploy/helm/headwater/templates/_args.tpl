@@ -4,6 +4,15 @@ before what the chart says. */}}
 {{- $values := .root.Values }}
 - --listen=0.0.0.0:{{ .port }}
 - --admin-listen=0.0.0.0:{{ $values.ports.admin }}
+{{- /* Probes and scrapers reach the admin port in the clear. */}}
+- --insecure-listen
+{{- if $values.tls.enabled }}
+- --listen-tls-cert-file=/etc/headwater/tls/tls.crt
+- --listen-tls-key-file=/etc/headwater/tls/tls.key
+{{- if $values.tls.clientCertificates }}
+- --listen-tls-client-ca-file=/etc/headwater/tls/ca.crt
+{{- end }}
+{{- end }}
 - --log-format={{ $values.log.format }}
 {{- with $values.otlp.endpoint }}
 - --otlp-endpoint={{ . }}

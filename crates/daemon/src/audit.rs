@@ -1,0 +1,123 @@
+//! The audit log: one line for each administrative call, whatever became of it.
+//!
+//! Lines have the target [`TARGET`] and these fields: `what`, `history`,
+//! `caller`, `peer`, `outcome` (a reason of [`headwater_proto::reason`], a gRPC
+//! code, `OK`, or `CANCELLED` for a caller that did not wait). Never a token, a
+//! key or a value.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use crate::auth::Caller;
+
+/// The target of every line.
+pub const TARGET: &str = "headwater::audit";
+
+/// Most bytes that are shown of the name of a history. A valid one is 256 at
+/// most; what is asked for may be anything.
+const NAME_LEN_BYTES_MAX: usize = 256;
+
+/// A call that will be one line of the log. One that is dropped before
+/// [`Record::end`] was cancelled, and may have been carried out.
+#[derive(Debug)]
+pub struct Record {
+    what: &'static str,
+    history: String,
+    caller: Option<Arc<Caller>>,
+    is_told: bool,
+}
+
+impl Record {
+    /// Begins to record `what` its caller does to `history`.
+    pub fn begin<T>(request: &Request<T>, what: &'static str, history: &str) -> Self {
+        Self::by(Caller::of(request), what, history)
+    }
+
+    fn by(caller: Option<Arc<Caller>>, what: &'static str, history: &str) -> Self {
+        // Before it is checked it may be as long as a message, and hold what
+        // would look like a line of its own.
+        let start = history.char_indices().map(|(at, it)| at + it.len_utf8());
+        let end = start.take_while(|&it| it <= NAME_LEN_BYTES_MAX).last().unwrap_or(0);
+        let history = history[..end].escape_debug().to_string();
+        Self { what, history, caller, is_told: false }
+    }
+
+    /// Waits for the call, and records how it ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    pub async fn end<T>(
+        mut self,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let outcome = call.await;
+        match &outcome {
+            Ok(_) => self.tell("OK"),
+            Err(status) => self.tell(&word(status)),
+        }
+        outcome
+    }
+
+    fn tell(&mut self, outcome: &str) {
+        self.is_told = true;
+        let caller = self.caller.as_ref();
+        let peer = caller.and_then(|it| it.peer).map(|it| it.to_string());
+        let Self { what, history, .. } = self;
+        tracing::info!(
+            target: TARGET,
+            what,
+            history,
+            caller = caller.map_or("-", |it| &it.name),
+            peer = peer.as_deref().unwrap_or("-"),
+            outcome,
+            "administrative call"
+        );
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.tell("CANCELLED");
+        }
+    }
+}
+
+/// Records a call that was refused before it reached a service, and so before
+/// it was known which history it was about.
+pub(crate) fn refused(
+    path: &'static str,
+    caller: &str,
+    peer: Option<std::net::SocketAddr>,
+    refused: &Status,
+) {
+    let what = path.rsplit('/').next().unwrap_or(path);
+    let peer = peer.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let outcome = word(refused);
+    tracing::info!(target: TARGET, what, history = "-", caller, peer, outcome, "administrative call");
+}
+
+/// Records what was done to the process and not to a history, such as a change
+/// of what it logs. `peer` is who did it; `outcome` a word.
+pub fn process(what: &'static str, detail: &str, peer: &str, outcome: &str) {
+    let detail = detail.escape_debug().to_string();
+    tracing::info!(target: TARGET, what, detail, caller = "-", peer, outcome, "administrative call");
+}
+
+fn word(status: &Status) -> String {
+    let details = status.get_error_details();
+    let named = details.error_info().map(|it| it.reason.clone());
+    named.unwrap_or_else(|| code_word(status.code()))
+}
+
+fn code_word(code: Code) -> String {
+    format!("{code:?}").to_uppercase()
+}
+
+#[cfg(test)]
+#[path = "audit_test.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+//! The layer around all services of a port: who calls, whether it may ask for
+//! this at all, and whether there is room for it.
+//!
+//! Which history a call is about is inside its message; so the services ask
+//! [`allow`](super::allow) themselves. The layer refuses what has no right to
+//! the method on any history, before a byte of the message is looked at.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
+use http::{Request, Response};
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::server::TcpConnectInfo;
+use tower::Layer;
+
+use super::access::Shown;
+use super::body::{Answering, Arriving, Held};
+use super::methods::{self, Method, Need, Shape};
+use super::{Authenticator, Caller, Role};
+use crate::audit;
+use crate::limit::{LimitOptions, Limits};
+use crate::status;
+use crate::tls::Peer;
+
+/// Health checks of one address under way at a time. They count apart, so that
+/// a server that sheds load is not taken for a dead one.
+const HEALTH_CALLS_MAX: u64 = 256;
+/// Least time between two lines of the audit log about calls that were refused
+/// before they reached a service: whoever floods the port does not flood the
+/// log.
+const REFUSED_LINE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Makes [`Guard`]s.
+#[derive(Clone, Debug)]
+pub struct GuardLayer(Arc<Rules>);
+
+/// A service behind the layer.
+#[derive(Clone, Debug)]
+pub struct Guard<S> {
+    inner: S,
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug)]
+struct Rules {
+    /// `None`: nobody has to prove anything.
+    authenticator: Option<Authenticator>,
+    limits: Arc<Limits>,
+    arrival_max: Duration,
+    refused_line_at: Mutex<Option<Instant>>,
+}
+
+/// What was made of a request that was let in.
+struct Admitted {
+    method: Option<Method>,
+    held: Held,
+    changed: Option<BoxFuture<'static, ()>>,
+}
+
+impl GuardLayer {
+    /// Without an authenticator everybody may do everything, within the limits.
+    pub fn new(authenticator: Option<Authenticator>, options: LimitOptions) -> Self {
+        let arrival_max = Duration::from_millis(options.request_arrival_ms_max);
+        let limits = Limits::new(options);
+        let refused_line_at = Mutex::new(None);
+        Self(Arc::new(Rules { authenticator, limits, arrival_max, refused_line_at }))
+    }
+
+    /// What counts towards the limits.
+    pub fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.0.limits)
+    }
+}
+
+impl<S> Layer<S> for GuardLayer {
+    type Service = Guard<S>;
+
+    fn layer(&self, inner: S) -> Guard<S> {
+        Guard { inner, rules: Arc::clone(&self.0) }
+    }
+}
+
+impl<S> Service<Request<Body>> for Guard<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Admitted { method, held, changed } = match self.rules.admit(&mut request) {
+            Ok(admitted) => admitted,
+            Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
+        };
+        let arrival_max = self.rules.arrival_max;
+        let is_stream = method.is_none_or(|it| it.shape == Shape::Stream);
+        let request = request.map(|body| match &held.charge {
+            Some(charge) if !is_stream => {
+                Body::new(Arriving::one(body, Arc::clone(charge), arrival_max))
+            }
+            Some(_) | None => Body::new(Arriving::many(body)),
+        });
+        let answering = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answering.await?;
+            Ok(answer.map(|body| Body::new(Answering::new(body, held, changed))))
+        })
+    }
+}
+
+impl Rules {
+    fn admit(&self, request: &mut Request<Body>) -> Result<Admitted, Status> {
+        // Taken out: nothing behind this needs it, and what has it may log it.
+        let authorization = request.headers_mut().remove(AUTHORIZATION);
+        let certificate = request.extensions().get::<Peer>().and_then(|it| it.client_names.clone());
+        let peer =
+            request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        let shown = Shown { authorization, certificate };
+        let method = methods::find(request.uri().path());
+        let caller = match self.identify(method, &shown, peer) {
+            Ok(caller) => caller,
+            Err(refused) => {
+                self.tell_refused(method, "-", peer, &refused);
+                return Err(refused);
+            }
+        };
+        let own_rate = caller.principal.as_ref().and_then(|it| it.requests_per_second);
+        let permit = match method.map(|it| it.need) {
+            Some(Need::Open) => self.limits.admit_apart(&caller.name, HEALTH_CALLS_MAX)?,
+            Some(Need::Identity | Need::Role(_)) | None => {
+                self.limits.admit(&caller.name, own_rate)?
+            }
+        };
+        let is_unary = method.is_some_and(|it| it.shape == Shape::Unary);
+        let charge = is_unary.then(|| Arc::new(self.limits.charge()));
+        let changed = match (&self.authenticator, &caller.principal) {
+            (Some(authenticator), Some(principal)) if !is_unary => {
+                let watched = authenticator.clone().changed(shown, principal.clone());
+                Some(Box::pin(watched) as BoxFuture<'static, ()>)
+            }
+            (Some(_) | None, Some(_) | None) => None,
+        };
+        request.extensions_mut().insert(Arc::new(caller));
+        Ok(Admitted { method, held: Held { permit, charge }, changed })
+    }
+
+    fn identify(
+        &self,
+        method: Option<Method>,
+        shown: &Shown,
+        peer: Option<SocketAddr>,
+    ) -> Result<Caller, Status> {
+        let need = method.map(|it| it.need);
+        let address = || peer.map_or("unknown".to_owned(), |it| host(it.ip()));
+        let anonymous = |name: String| Caller { principal: None, name: name.into(), peer };
+        if need == Some(Need::Open) {
+            return Ok(anonymous(format!("health {}", address())));
+        }
+        let Some(authenticator) = &self.authenticator else {
+            let names = shown.certificate.as_deref().unwrap_or_default();
+            let certificate = names.first().map(|it| format!("certificate {}", it.escape_debug()));
+            return Ok(anonymous(certificate.unwrap_or_else(|| format!("address {}", address()))));
+        };
+        let known = authenticator.authenticate(shown);
+        let principal = known.map_err(|it| status::unauthenticated(&it.to_string()))?;
+        let name = Arc::clone(&principal.name);
+        let caller = Caller { principal: Some(principal), name, peer };
+        match need {
+            Some(Need::Role(role)) if caller.has_anywhere(role) => Ok(caller),
+            Some(Need::Role(role)) => {
+                let refused = status::permission_denied(&format!(
+                    "this call needs the role {role}, which {} has for no history",
+                    caller.name
+                ));
+                self.tell_refused(method, &caller.name, peer, &refused);
+                Err(refused)
+            }
+            Some(Need::Identity | Need::Open) => Ok(caller),
+            None => Err(status::permission_denied("nobody has a right to this method")),
+        }
+    }
+
+    /// Administrative calls are recorded also when they reach no service.
+    fn tell_refused(
+        &self,
+        method: Option<Method>,
+        caller: &str,
+        peer: Option<SocketAddr>,
+        refused: &Status,
+    ) {
+        let is_administrative =
+            method.is_some_and(|it| matches!(it.need, Need::Role(Role::Maintain | Role::Admin)));
+        let Some(method) = method.filter(|_| is_administrative) else { return };
+        let now = Instant::now();
+        {
+            let mut told = self.refused_line_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.is_some_and(|it| now < it + REFUSED_LINE_INTERVAL) {
+                return;
+            }
+            *told = Some(now);
+        }
+        audit::refused(method.path, caller, peer, refused);
+    }
+}
+
+/// An address as a caller. Of IPv6 the network counts: whoever has one address
+/// of it has 2^64.
+fn host(ip: IpAddr) -> String {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "layer_test.rs"]
+mod tests;

@@ -1,0 +1,154 @@
+//! TLS, rights and limits of one process, put together.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use headwater_store::Clock;
+use headwater_tls::Acceptor;
+use http::Extensions;
+use tokio::net::TcpStream;
+
+use crate::auth::{Authenticator, AuthenticatorError, GuardLayer};
+use crate::limit::{LimitOptions, Limits};
+use crate::serve::{Accept, Accepted, Plain};
+use crate::tls::{AuthOptions, Peer, TlsOptions, TlsOptionsError};
+
+/// Who may connect, who may do what, and how much of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct SecurityOptions {
+    /// TLS of the ports.
+    #[command(flatten, next_help_heading = "TLS and rights")]
+    pub tls: TlsOptions,
+    /// Who may do what.
+    #[command(flatten)]
+    pub auth: AuthOptions,
+    /// How much of it.
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitOptions,
+}
+
+/// Why a process cannot be as safe as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsOptionsError),
+    /// There are no rights to go by.
+    #[error(transparent)]
+    Auth(#[from] AuthenticatorError),
+}
+
+/// What was made of the options.
+#[derive(Clone, Debug)]
+pub struct Security {
+    options: SecurityOptions,
+    grpc: Option<Acceptor>,
+    admin: Option<Acceptor>,
+    authenticator: Option<Authenticator>,
+    guard: GuardLayer,
+}
+
+impl SecurityOptions {
+    /// Reads all files.
+    ///
+    /// # Errors
+    ///
+    /// [`SecurityError`].
+    pub async fn open(&self, clock: Clock) -> Result<Security, SecurityError> {
+        let has_rights = self.auth.auth_file.is_some();
+        let grpc = self.tls.acceptor(has_rights, Acceptor::GRPC).await?;
+        let admin = self.tls.admin_acceptor(Acceptor::HTTP).await?;
+        let authenticator = match &self.auth.auth_file {
+            Some(path) => Some(Authenticator::load(path.clone(), clock).await?),
+            None => None,
+        };
+        let guard = GuardLayer::new(authenticator.clone(), self.limits.clone());
+        Ok(Security { options: self.clone(), grpc, admin, authenticator, guard })
+    }
+}
+
+impl Security {
+    /// Refuses to serve gRPC in the clear to others than this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::Plain`].
+    pub fn check_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+        self.options.tls.check_address(address)
+    }
+
+    /// The same for the admin port.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::Plain`].
+    pub fn check_admin_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+        self.options.tls.check_admin_address(address)
+    }
+
+    /// Makes connections of the sockets of the gRPC port.
+    pub fn acceptor(&self) -> Arc<dyn Accept> {
+        accept(self.grpc.clone())
+    }
+
+    /// Makes connections of the sockets of the admin port.
+    pub fn admin_acceptor(&self) -> Arc<dyn Accept> {
+        accept(self.admin.clone())
+    }
+
+    /// The layer around all services.
+    pub fn layer(&self) -> GuardLayer {
+        self.guard.clone()
+    }
+
+    /// What counts towards the limits.
+    pub fn limits(&self) -> Arc<Limits> {
+        self.guard.limits()
+    }
+
+    /// Looks at all files again and again, until it is dropped.
+    pub async fn keep_fresh(self) -> Infallible {
+        let interval = self.options.auth.interval();
+        tokio::join!(
+            fresh_certificates(self.grpc, interval),
+            fresh_certificates(self.admin, interval),
+            async {
+                match self.authenticator {
+                    Some(it) => match it.keep_fresh(interval).await {},
+                    None => std::future::pending().await,
+                }
+            }
+        )
+        .0
+    }
+}
+
+async fn fresh_certificates(acceptor: Option<Acceptor>, interval: Duration) -> Infallible {
+    match acceptor {
+        Some(it) => it.keep_fresh(interval).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn accept(acceptor: Option<Acceptor>) -> Arc<dyn Accept> {
+    match acceptor {
+        Some(it) => Arc::new(it),
+        None => Arc::new(Plain),
+    }
+}
+
+impl Accept for Acceptor {
+    fn accept(&self, socket: TcpStream) -> BoxFuture<'static, io::Result<Accepted>> {
+        let acceptor = self.clone();
+        Box::pin(async move {
+            let accepted = Acceptor::accept(&acceptor, socket).await?;
+            let mut extensions = Extensions::new();
+            extensions.insert(Peer { client_names: accepted.client_names });
+            Ok(Accepted { io: Box::new(accepted.stream), extensions })
+        })
+    }
+}

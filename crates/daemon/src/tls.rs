@@ -1,0 +1,262 @@
+//! TLS for the ports of a process: its settings, who is at the other end of a
+//! connection, and the rule that nothing is served in the clear to a network.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_tls::{Acceptor, ClientCertificates, ServerFiles, TlsError};
+
+/// Who is at the other end of a connection. In the extensions of every request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// DNS names and URIs of the client's certificate, which was verified;
+    /// `None` where it showed none.
+    pub client_names: Option<Arc<[String]>>,
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClientCertificateRule {
+    /// A client without one is refused in the handshake.
+    #[default]
+    Required,
+    /// A client without one has to show a token.
+    Optional,
+}
+
+/// TLS of the port that this process serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct TlsOptions {
+    /// The certificate of this server, followed by those between it and its
+    /// authority, as PEM. The file is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_LISTEN_TLS_CERT_FILE")]
+    #[arg(requires = "listen_tls_key_file")]
+    pub listen_tls_cert_file: Option<PathBuf>,
+    /// Its private key, as PEM.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_LISTEN_TLS_KEY_FILE")]
+    #[arg(requires = "listen_tls_cert_file")]
+    pub listen_tls_key_file: Option<PathBuf>,
+    /// Authorities of client certificates, as PEM. Without a file of rights,
+    /// whoever has a certificate of theirs may do everything.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_LISTEN_TLS_CLIENT_CA_FILE")]
+    #[arg(requires = "listen_tls_cert_file")]
+    pub listen_tls_client_ca_file: Option<PathBuf>,
+    /// Whether every client has to show a certificate.
+    #[arg(long, value_enum, default_value_t, env = "HEADWATER_LISTEN_TLS_CLIENT_CERTIFICATES")]
+    pub listen_tls_client_certificates: ClientCertificateRule,
+    /// Serve the admin port with TLS too, with the same certificate. Nobody is
+    /// asked for a certificate there: probes have none.
+    #[arg(long, env = "HEADWATER_ADMIN_TLS", requires = "listen_tls_cert_file")]
+    pub admin_tls: bool,
+    /// Serve without TLS on an address that others than this machine reach.
+    /// Everything is in the clear then, tokens included: for networks that
+    /// encrypt by themselves.
+    #[arg(long, env = "HEADWATER_INSECURE_LISTEN")]
+    pub insecure_listen: bool,
+}
+
+/// Why a process does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsOptionsError {
+    /// Without TLS, where others than this machine reach it.
+    #[error(
+        "{address} is reached by others than this machine, and there is no TLS: give {options}, or \
+         listen on 127.0.0.1, or say --insecure-listen if the network is safe by itself"
+    )]
+    Plain {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What would make it TLS.
+        options: &'static str,
+    },
+    /// A file cannot be used.
+    #[error(transparent)]
+    Files(#[from] TlsError),
+    /// Certificates that nobody has to show prove nothing by themselves.
+    #[error(
+        "--listen-tls-client-certificates optional lets anybody do everything without a file of \
+         rights: give --auth-file, or make them required"
+    )]
+    OptionalAlone,
+}
+
+impl TlsOptions {
+    /// Refuses what would be served in the clear to others than this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::Plain`].
+    pub fn check_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+        let options = "--listen-tls-cert-file and --listen-tls-key-file";
+        self.check(address, self.listen_tls_cert_file.is_some(), options)
+    }
+
+    /// The same for the admin port.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::Plain`].
+    pub fn check_admin_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+        self.check(address, self.admin_tls, "--admin-tls")
+    }
+
+    fn check(
+        &self,
+        address: SocketAddr,
+        is_tls: bool,
+        options: &'static str,
+    ) -> Result<(), TlsOptionsError> {
+        let is_here = address.ip().to_canonical().is_loopback();
+        if is_tls || self.insecure_listen || is_here {
+            return Ok(());
+        }
+        Err(TlsOptionsError::Plain { address, options })
+    }
+
+    /// Where the certificates are; `None` without TLS.
+    pub fn files(&self) -> Option<ServerFiles> {
+        let identity = self.listen_tls_cert_file.clone().zip(self.listen_tls_key_file.clone());
+        let (certificate, key) = identity?;
+        let client_certificates = match self.listen_tls_client_certificates {
+            ClientCertificateRule::Required => ClientCertificates::Required,
+            ClientCertificateRule::Optional => ClientCertificates::Optional,
+        };
+        let client_authorities = self.listen_tls_client_ca_file.clone();
+        Some(ServerFiles { certificate, key, client_authorities, client_certificates })
+    }
+
+    /// Reads the certificates; `None` without TLS. `has_rights`: whether there
+    /// is a file of rights. `protocols`: what is spoken above TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError`].
+    pub async fn acceptor(
+        &self,
+        has_rights: bool,
+        protocols: &[&str],
+    ) -> Result<Option<Acceptor>, TlsOptionsError> {
+        let Some(files) = self.files() else { return Ok(None) };
+        let is_optional = files.client_certificates == ClientCertificates::Optional;
+        if files.client_authorities.is_some() && is_optional && !has_rights {
+            return Err(TlsOptionsError::OptionalAlone);
+        }
+        Ok(Some(Acceptor::load(files, protocols).await?))
+    }
+
+    /// Reads the certificate of the admin port; `None` where it is plain.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError`].
+    pub async fn admin_acceptor(
+        &self,
+        protocols: &[&str],
+    ) -> Result<Option<Acceptor>, TlsOptionsError> {
+        let Some(files) = self.files().filter(|_| self.admin_tls) else { return Ok(None) };
+        let files = ServerFiles { client_authorities: None, ..files };
+        Ok(Some(Acceptor::load(files, protocols).await?))
+    }
+}
+
+/// Who may call, and how often the files that say so are looked at.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct AuthOptions {
+    /// Who may do what: tokens, client certificates and issuers of JWTs, as
+    /// TOML. With it everything else is refused; without it everybody who can
+    /// connect may do everything. Read again when it changes.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_AUTH_FILE")]
+    pub auth_file: Option<PathBuf>,
+    /// How often certificates, keys and the file of rights are looked at, in
+    /// milliseconds.
+    #[arg(long, default_value_t = 5_000, env = "HEADWATER_CREDENTIALS_INTERVAL_MS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub credentials_interval_ms: u64,
+}
+
+impl Default for AuthOptions {
+    fn default() -> Self {
+        Self { auth_file: None, credentials_interval_ms: 5_000 }
+    }
+}
+
+impl AuthOptions {
+    /// How often files are looked at.
+    pub fn interval(&self) -> Duration {
+        Duration::from_millis(self.credentials_interval_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        tls: TlsOptions,
+        #[command(flatten)]
+        auth: AuthOptions,
+    }
+
+    fn read(arguments: &[&str]) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from([&["x"], arguments].concat())
+    }
+
+    #[test]
+    fn in_the_clear_only_this_machine_is_served_unless_it_is_said() {
+        let plain = read(&[]).unwrap().tls;
+        for (address, is_served) in [
+            ("127.0.0.1:7410", true),
+            ("127.8.9.1:0", true),
+            ("[::1]:7410", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:7410", false),
+            ("[::]:7410", false),
+            ("10.0.0.1:7410", false),
+        ] {
+            let checked = plain.check_address(address.parse().unwrap());
+            assert_eq!(checked.is_ok(), is_served, "{address}");
+        }
+        let said = plain.check_address("0.0.0.0:7410".parse().unwrap()).unwrap_err().to_string();
+        for word in ["--listen-tls-cert-file", "--insecure-listen", "127.0.0.1"] {
+            assert!(said.contains(word), "{said}");
+        }
+        let admin = plain.check_admin_address("0.0.0.0:1".parse().unwrap()).unwrap_err();
+        assert!(admin.to_string().contains("--admin-tls"));
+        let insecure = read(&["--insecure-listen"]).unwrap().tls;
+        assert!(insecure.check_address("0.0.0.0:1".parse().unwrap()).is_ok());
+        assert!(insecure.check_admin_address("0.0.0.0:1".parse().unwrap()).is_ok());
+        let tls = ["--listen-tls-cert-file", "c", "--listen-tls-key-file", "k"];
+        assert!(read(&tls).unwrap().tls.check_address("0.0.0.0:1".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn half_an_identity_is_refused() {
+        assert!(read(&["--listen-tls-cert-file", "c"]).is_err());
+        assert!(read(&["--listen-tls-key-file", "k"]).is_err());
+        assert!(read(&["--listen-tls-client-ca-file", "a"]).is_err());
+        assert!(read(&["--admin-tls"]).is_err());
+        assert_eq!(read(&[]).unwrap().auth, AuthOptions::default());
+    }
+
+    #[tokio::test]
+    async fn certificates_that_nobody_has_to_show_need_a_file_of_rights() {
+        let tls = read(&[
+            "--listen-tls-cert-file",
+            "c",
+            "--listen-tls-key-file",
+            "k",
+            "--listen-tls-client-ca-file",
+            "a",
+            "--listen-tls-client-certificates",
+            "optional",
+        ]);
+        let refused = tls.unwrap().tls.acceptor(false, Acceptor::GRPC).await.unwrap_err();
+        assert!(matches!(refused, TlsOptionsError::OptionalAlone));
+    }
+}

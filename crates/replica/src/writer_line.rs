@@ -1,0 +1,155 @@
+//! The replica's own connections to writers: TLS, and the token that it shows.
+
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use headwater_tls::{BearerFile, ClientFiles, Connector};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tonic::codegen::Service;
+use tonic::metadata::MetadataValue;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint, Error, Uri};
+use tonic::{Request, Status};
+
+/// Whom a replica trusts among writers, and what it shows them. Writers want
+/// the role `read` on every history that the replica follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Connections to writers")]
+pub struct WriterLineOptions {
+    /// Authorities of the writers' certificates, as PEM. Default: those that
+    /// this machine trusts. With this or any other of these, writers are https
+    /// where their address does not say http.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_WRITERS_TLS_CA")]
+    pub writers_tls_ca: Option<PathBuf>,
+    /// A certificate to show to writers, as PEM.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_WRITERS_TLS_CERT")]
+    #[arg(requires = "writers_tls_key")]
+    pub writers_tls_cert: Option<PathBuf>,
+    /// The key of that certificate, as PEM.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_WRITERS_TLS_KEY")]
+    #[arg(requires = "writers_tls_cert")]
+    pub writers_tls_key: Option<PathBuf>,
+    /// The name that the writers' certificates are for, where it is not the one
+    /// of the address.
+    #[arg(long, value_name = "NAME", env = "HEADWATER_WRITERS_TLS_SERVER_NAME")]
+    pub writers_tls_server_name: Option<String>,
+    /// A file with the token to show to writers. It is read again when it
+    /// changes.
+    #[arg(long, value_name = "FILE", env = "HEADWATER_WRITERS_TOKEN_FILE")]
+    pub writers_token_file: Option<PathBuf>,
+    /// Send the token also in the clear to other machines: for networks that
+    /// encrypt by themselves.
+    #[arg(long, env = "HEADWATER_WRITERS_TOKEN_OVER_PLAIN")]
+    pub writers_token_over_plain: bool,
+}
+
+impl WriterLineOptions {
+    fn files(&self) -> ClientFiles {
+        ClientFiles {
+            authorities: self.writers_tls_ca.clone(),
+            identity: self.writers_tls_cert.clone().zip(self.writers_tls_key.clone()),
+            server_name: self.writers_tls_server_name.clone(),
+        }
+    }
+}
+
+/// A channel to a writer, which shows the token with each call.
+pub(crate) type WriterLine = InterceptedService<Channel, ShowToken>;
+
+/// Makes connections to one writer.
+#[derive(Clone, Debug)]
+pub(crate) struct Dial {
+    endpoint: Endpoint,
+    connector: Connector,
+    bearer: Option<BearerFile>,
+    is_plain_allowed: bool,
+}
+
+impl Dial {
+    /// For the writer at `address`: `host:port`, or with `http` or `https`.
+    pub(crate) fn new(
+        address: &str,
+        options: &WriterLineOptions,
+        settings: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Self, Error> {
+        let files = options.files();
+        let scheme = if files == ClientFiles::default() { "http" } else { "https" };
+        let uri = if address.contains("://") {
+            address.to_owned()
+        } else {
+            format!("{scheme}://{address}")
+        };
+        Ok(Self {
+            endpoint: settings(Endpoint::from_shared(uri)?),
+            connector: Connector::new(files),
+            bearer: options.writers_token_file.as_ref().map(BearerFile::new),
+            is_plain_allowed: options.writers_token_over_plain,
+        })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<WriterLine, Error> {
+        let channel = self.endpoint.connect_with_connector(self.clone()).await?;
+        Ok(InterceptedService::new(channel, ShowToken(self.bearer.clone())))
+    }
+}
+
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<Pin<Box<dyn Io>>>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let dial = self.clone();
+        Box::pin(async move {
+            let is_tls = uri.scheme_str() == Some("https");
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+            let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            if is_tls {
+                let agreed = dial.connector.connect(host, stream).await;
+                let agreed = agreed.map_err(io::Error::other)?;
+                return Ok(TokioIo::new(Box::pin(agreed) as Pin<Box<dyn Io>>));
+            }
+            let is_here = stream.peer_addr()?.ip().to_canonical().is_loopback();
+            if dial.bearer.is_some() && !is_here && !dial.is_plain_allowed {
+                return Err(io::Error::other(
+                    "the token would be sent in the clear to another machine: use https, or say \
+                     --writers-token-over-plain",
+                ));
+            }
+            Ok(TokioIo::new(Box::pin(stream) as Pin<Box<dyn Io>>))
+        })
+    }
+}
+
+/// Shows the token, if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct ShowToken(Option<BearerFile>);
+
+impl Interceptor for ShowToken {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let Some(bearer) = &self.0 else { return Ok(request) };
+        let header =
+            bearer.authorization().map_err(|it| Status::unauthenticated(it.to_string()))?;
+        // What was a header is metadata, which is one.
+        if let Ok(mut value) = MetadataValue::try_from(header.as_bytes()) {
+            value.set_sensitive(true);
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
+    }
+}

@@ -1,0 +1,267 @@
+//! The client's side of TLS.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls_platform_verifier::Verifier;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::files::{Contents, TlsError, provider, with_causes};
+
+/// How long the server's first bytes are waited for. Servers of HTTP/2 speak at
+/// once; one that waits for its client is taken as it is.
+const FIRST_BYTES_WAIT: Duration = Duration::from_millis(500);
+/// Bytes of the server that are looked for: its settings are 50.
+const FIRST_BYTES_LEN: usize = 1_024;
+
+/// Which certificates a client trusts and shows. All files are PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// Authorities of servers. `None`: those that this machine trusts.
+    pub authorities: Option<PathBuf>,
+    /// The client's own certificate, then those between it and its authority;
+    /// and its key. `None`: none is shown.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// What the server's certificate has to be for, where that is not the name
+    /// that is connected to.
+    pub server_name: Option<String>,
+}
+
+/// Makes TLS of connections to servers. The files are looked at for every
+/// connection. Clones share what was read.
+#[derive(Clone)]
+pub struct Connector(Arc<Inner>);
+
+struct Inner {
+    files: ClientFiles,
+    current: Mutex<Option<Current>>,
+}
+
+#[derive(Clone)]
+struct Current {
+    config: Arc<ClientConfig>,
+    fingerprint: blake3::Hash,
+}
+
+/// Why there is no connection. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The client's own files.
+    #[error(transparent)]
+    Files(#[from] TlsError),
+    /// The name is none that a certificate can be for.
+    #[error("{name:?} is no name of a server")]
+    Name {
+        /// What was given.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidDnsNameError,
+    },
+    /// Server and client do not agree.
+    #[error("no TLS with {name}")]
+    Handshake {
+        /// Who was asked for.
+        name: String,
+        /// What was said.
+        #[source]
+        source: io::Error,
+    },
+    /// The server has ended the connection right away, as it does with a client
+    /// whose certificate is missing or not good.
+    #[error("{name} has ended the connection after the handshake (does it want a certificate?)")]
+    Refused {
+        /// Who was asked for.
+        name: String,
+        /// What was said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("files", &self.0.files).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// Nothing is read yet.
+    pub fn new(files: ClientFiles) -> Self {
+        Self(Arc::new(Inner { files, current: Mutex::new(None) }))
+    }
+
+    /// Reads the files: so that a mistake shows at start.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] names the file.
+    pub async fn check(&self) -> Result<(), TlsError> {
+        self.config().await.map(drop)
+    }
+
+    /// Agrees on TLS with `host`, a DNS name or an IP address. Takes as long as
+    /// the server does: bound it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]. A server says only after the handshake of TLS 1.3 that
+    /// it does not take a client's certificate. Its first bytes are waited for,
+    /// so that this is an error of connecting, of which the caller knows that
+    /// nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call closes the connection.
+    pub async fn connect<S>(&self, host: &str, stream: S) -> Result<Connected<S>, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = self.0.files.server_name.as_deref().unwrap_or(host).to_owned();
+        let server = ServerName::try_from(name.clone())
+            .map_err(|source| ConnectError::Name { name: name.clone(), source })?;
+        let config = self.config().await?;
+        let connecting = TlsConnector::from(config).connect(server, stream);
+        let mut stream = connecting
+            .await
+            .map_err(|source| ConnectError::Handshake { name: name.clone(), source })?;
+        let mut first = vec![0; FIRST_BYTES_LEN];
+        let read = match tokio::time::timeout(FIRST_BYTES_WAIT, stream.read(&mut first)).await {
+            Ok(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => read,
+            Err(_) => Ok(0),
+        };
+        first.truncate(read.map_err(|source| ConnectError::Refused { name, source })?);
+        Ok(Connected { stream, first, taken: 0 })
+    }
+
+    async fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let held = {
+            let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+            current.clone()
+        };
+        let made = match Contents::read(paths(&self.0.files)).await {
+            Ok(contents) => match &held {
+                Some(it) if it.fingerprint == contents.fingerprint => {
+                    return Ok(Arc::clone(&it.config));
+                }
+                Some(_) | None => config(&self.0.files, &contents)
+                    .map(|config| Current { config, fingerprint: contents.fingerprint }),
+            },
+            Err(error) => Err(error),
+        };
+        match (made, held) {
+            (Ok(made), _) => {
+                let config = Arc::clone(&made.config);
+                let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+                *current = Some(made);
+                Ok(config)
+            }
+            (Err(error), Some(held)) => {
+                let error = with_causes(&error);
+                tracing::error!(error, "certificate files cannot be used; the old ones are");
+                Ok(held.config)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+fn paths(files: &ClientFiles) -> impl Iterator<Item = &std::path::Path> {
+    let identity = files.identity.as_ref();
+    [files.authorities.as_ref(), identity.map(|it| &it.0), identity.map(|it| &it.1)]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+}
+
+fn config(files: &ClientFiles, contents: &Contents) -> Result<Arc<ClientConfig>, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Identity)?;
+    let builder = if let Some(path) = &files.authorities {
+        builder.with_root_certificates(contents.authorities(path)?)
+    } else {
+        let verifier = Verifier::new(provider()).map_err(TlsError::Platform)?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+    };
+    let mut config = match &files.identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => builder
+            .with_client_auth_cert(contents.certificates(certificate)?, contents.key(key)?)
+            .map_err(TlsError::Identity)?,
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// A connection over which TLS was agreed, and which the server has taken.
+pub struct Connected<S> {
+    stream: TlsStream<S>,
+    /// What the server has said already, of which so much was taken.
+    first: Vec<u8>,
+    taken: usize,
+}
+
+impl<S> fmt::Debug for Connected<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connected")
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connected<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let left = &this.first[this.taken..];
+        if left.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, buffer);
+        }
+        let taken = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..taken]);
+        this.taken += taken;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connected<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
