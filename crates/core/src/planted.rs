@@ -40,6 +40,9 @@ faults! {
     ReceiptDroppedEarly,
     /// A publication without an answer leaves nobody in doubt.
     DoubtForgotten,
+    /// A mismatch is taken as proof that nothing was applied, although the
+    /// network may have sent the request twice.
+    MismatchTakenAsLoss,
     /// A head that has not changed yet is taken as proof that the unanswered
     /// publication never will change it.
     UnchangedTakenAsLost,

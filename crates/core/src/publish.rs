@@ -25,8 +25,9 @@
 //!   head it rests on was shown current after the question arrived: by the
 //!   success of a publication that extends it, or by a freshness check.
 //! - What may have been applied is never reported as not applied: an operation
-//!   that was part of an unanswered publication stays in doubt until the head
-//!   is seen with another tag.
+//!   that was part of a publication which the store did not report as done is
+//!   in doubt until the head is seen with another tag. A mismatch is no proof:
+//!   what is between may have sent the request twice.
 
 mod answer;
 mod batch;
@@ -60,6 +61,7 @@ use crate::head::{
 };
 use crate::id::{Nonce, Tag};
 use crate::receipt::{ReceiptIndex, Window};
+use crate::version::Revision;
 
 /// How a publisher batches, and what it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,8 +102,10 @@ pub struct Publisher {
     regroup: VecDeque<usize>,
     pipeline: VecDeque<Batch>,
     in_flight: Option<Attempt>,
-    /// The publication without an answer whose condition still holds, if any:
-    /// it may yet be applied.
+    /// The publication that nobody knows about, if any. Without an answer it
+    /// may be applied yet, while its condition still holds. After a mismatch it
+    /// may have been applied before: something on the way that repeats a
+    /// request gets one for the second copy.
     unanswered: Option<Attempt>,
     /// When the read under way began.
     reading: Option<u64>,
@@ -138,7 +142,15 @@ struct PendingControl {
     control: Control,
     /// When it arrived; tells one control from another.
     arrived: u64,
-    is_in_doubt: bool,
+    /// The revision of the first of its publications that may have been
+    /// applied without our knowing, if any.
+    in_doubt_from: Option<Revision>,
+}
+
+impl PendingControl {
+    fn is_in_doubt(&self) -> bool {
+        self.in_doubt_from.is_some()
+    }
 }
 
 /// One replacement of the head.
@@ -278,7 +290,7 @@ impl Publisher {
                     ticket: Some(ticket),
                     control,
                     arrived: self.now,
-                    is_in_doubt: false,
+                    in_doubt_from: None,
                 }));
             }
             Event::Expired { ticket } => self.on_expired(ticket, effects),
@@ -307,24 +319,34 @@ impl Publisher {
         };
         match reply {
             PublishReply::Replaced { tag } => return self.succeed(attempt, tag, effects),
-            PublishReply::Mismatch => self.has_lost = true,
+            PublishReply::Mismatch => {
+                self.has_lost = true;
+                if !planted!(MismatchTakenAsLoss) {
+                    self.doubt(attempt);
+                }
+            }
             PublishReply::NoAnswer => {
-                let batches = attempt.batches.len();
-                for pending in self.pipeline.iter_mut().take(batches).flat_map(|it| &mut it.asks) {
-                    pending.is_in_doubt = !planted!(DoubtForgotten);
-                }
-                if attempt.control.is_some()
-                    && let Some(Item::Control(control)) = self.queue.front_mut()
-                {
-                    control.is_in_doubt = true;
-                }
-                self.unanswered = Some(attempt);
                 self.last_trouble = Some(Trouble::Unavailable);
+                self.doubt(attempt);
             }
         }
         self.failures = self.failures.saturating_add(1);
         self.is_recovering = true;
         self.read_head(effects);
+    }
+
+    /// Nobody knows what became of `attempt` until the head is read.
+    fn doubt(&mut self, attempt: Attempt) {
+        let batches = attempt.batches.len();
+        for pending in self.pipeline.iter_mut().take(batches).flat_map(|it| &mut it.asks) {
+            pending.is_in_doubt = !planted!(DoubtForgotten);
+        }
+        if attempt.control.is_some()
+            && let Some(Item::Control(control)) = self.queue.front_mut()
+        {
+            control.in_doubt_from.get_or_insert(attempt.successor.revision);
+        }
+        self.unanswered = Some(attempt);
     }
 
     /// The head is `attempt`'s successor now.
@@ -375,7 +397,8 @@ impl Publisher {
         for item in &mut self.queue {
             match item {
                 Item::Ask(pending) => pending.is_in_doubt = false,
-                // A control leaves no receipt: once in doubt, it stays so.
+                // A control leaves no receipt: once in doubt, it stays so, but
+                // for what `free_what_lost` finds.
                 Item::Control(_) => (),
             }
         }
@@ -451,6 +474,7 @@ impl Publisher {
                 return self.succeed(attempt, found.tag, effects);
             }
         }
+        self.free_what_lost(&found.head);
         if found.head.is_retired()
             && let Some(Item::Control(control)) = self.queue.front()
             && control.control == (Control::Retire { history_id: found.head.history_id })
@@ -491,6 +515,35 @@ impl Publisher {
         // A head that others keep moving is still contended: back-off goes on
         // growing until something of ours gets through.
         (self.failures, self.has_lost) = (failures, has_lost);
+    }
+
+    /// Ends doubt where a head that was found proves by itself that what was
+    /// sent is not in the history: no version was added since, or the very next
+    /// revision is somebody else's. Operations have receipts besides, controls
+    /// have nothing else.
+    fn free_what_lost(&mut self, found: &Head) {
+        let Some(before) = self.observed.as_ref().map(|it| &it.head) else { return };
+        if found.history_id != before.history_id {
+            return;
+        }
+        let is_next = found.revision == before.revision.next();
+        let is_anothers = is_next && found.publisher.id != self.settings.publisher_id;
+        if !is_anothers && before.state_version < found.state_version {
+            return;
+        }
+        for pending in self.pipeline.iter_mut().flat_map(|it| &mut it.asks) {
+            pending.is_in_doubt = false;
+        }
+        for item in &mut self.queue {
+            match item {
+                Item::Ask(pending) => pending.is_in_doubt = false,
+                Item::Control(control) if is_anothers => {
+                    // What was sent under an earlier condition stays in doubt.
+                    control.in_doubt_from.take_if(|it| *it == found.revision);
+                }
+                Item::Control(_) => (),
+            }
+        }
     }
 
     /// Drops what rests on a head that can no longer be trusted, or is another

@@ -177,7 +177,7 @@ pub fn publication_in_doubt(retry_after: Duration) -> Status {
     Refusal::new(reason::PUBLICATION_IN_DOUBT, Code::Unavailable)
         .maybe_applied()
         .retry_after(retry_after)
-        .say("a publication was not answered; send the same operation again to find out")
+        .say("a publication may have been applied; send the same operation again to find out")
 }
 
 /// `FRESHNESS_UNVERIFIED`: the store could not be asked.

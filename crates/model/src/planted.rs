@@ -34,7 +34,6 @@ impl Planted {
         match self {
             Self::Core(fault) => world_of(fault),
             Self::Driver(fault) => match fault {
-                DriverFault::PutRepeated => "deadlines",
                 DriverFault::CandidateDeleted | DriverFault::StagedEarly => "pipeline",
                 DriverFault::RecordOverwritten => "service-kept",
                 DriverFault::CheckShared | DriverFault::CheckFailureServed => "strong-reads",
@@ -89,6 +88,7 @@ fn world_of(fault: Fault) -> &'static str {
         Fault::CoverageUnchecked => "lost-reply-window",
         Fault::EpochUnchecked => "epochs",
         Fault::NeighboursIgnored => "restart",
+        Fault::MismatchTakenAsLoss => "echoes",
         Fault::DoubtForgotten | Fault::UnchangedTakenAsLost | Fault::DoubtEndedByWindow => {
             "deadlines"
         }

@@ -79,6 +79,9 @@ impl Goal {
 pub struct Limits {
     /// A head is replaced and the answer is lost.
     pub lost_answers: u8,
+    /// A head is replaced, the network repeats the request, and the answer is
+    /// that of the second copy.
+    pub echoes: u8,
     /// A replacement is lost on its way.
     pub lost_requests: u8,
     /// A replacement without an answer is carried out later, or never.
@@ -157,9 +160,6 @@ pub enum Issued {
 /// A fault in what the model does around core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriverFault {
-    /// The adapter repeats a replacement without an answer, and believes what
-    /// the second try says.
-    PutRepeated,
     /// The candidate is deleted when its publication got no answer.
     CandidateDeleted,
     /// An upload is reported as done before it is.
@@ -184,7 +184,6 @@ pub enum DriverFault {
 impl DriverFault {
     /// All of them.
     pub const ALL: &[Self] = &[
-        Self::PutRepeated,
         Self::CandidateDeleted,
         Self::StagedEarly,
         Self::RecordOverwritten,

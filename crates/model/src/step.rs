@@ -186,6 +186,7 @@ impl World {
     fn fates(&self) -> impl Iterator<Item = Fate> {
         let left = [
             (Fate::AnswerLost, self.left.lost_answers),
+            (Fate::Echoed, self.left.echoes),
             (Fate::RequestLost, self.left.lost_requests),
             (Fate::Late, self.left.late),
             (Fate::Repeated, self.left.repeated),
@@ -318,6 +319,7 @@ impl World {
             Fate::Answered => (),
             Fate::AnswerSlow => spend(&mut self.left.slow),
             Fate::AnswerLost => spend(&mut self.left.lost_answers),
+            Fate::Echoed => spend(&mut self.left.echoes),
             Fate::RequestLost => spend(&mut self.left.lost_requests),
             Fate::Late => spend(&mut self.left.late),
             Fate::Repeated => spend(&mut self.left.repeated),

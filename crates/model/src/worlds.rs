@@ -29,6 +29,7 @@ fn world(name: &'static str, about: &'static str, writers: usize, scripts: Vec<S
 /// Limits on top of which a world names its own.
 const NONE: Limits = Limits {
     lost_answers: 0,
+    echoes: 0,
     lost_requests: 0,
     late: 0,
     repeated: 0,
@@ -55,6 +56,7 @@ pub fn small() -> Vec<Setup> {
         predicted_rejection(),
         impatient(),
         deadlines(),
+        echoes(),
         look_ups(),
         reused_id(),
         issued_ahead(),
@@ -75,7 +77,14 @@ pub fn small() -> Vec<Setup> {
 fn race() -> Setup {
     let scripts = vec![add("a", 0).again(1), add("b", 1)];
     Setup {
-        limits: Limits { lost_answers: 1, lost_requests: 1, late: 1, repeated: 1, ..NONE },
+        limits: Limits {
+            lost_answers: 1,
+            echoes: 1,
+            lost_requests: 1,
+            late: 1,
+            repeated: 1,
+            ..NONE
+        },
         finish_every: 1,
         ..world("race", "two writers, a retry, replies lost, late and repeated", 2, scripts)
     }
@@ -186,6 +195,16 @@ fn deadlines() -> Setup {
         limits: Limits { lost_answers: 1, late: 1, expiries: 2, ..NONE },
         goals: &[Goal::AllAccepted, Goal::Doubt, Goal::NotApplied],
         ..world("deadlines", "time runs out at any moment", 2, scripts)
+    }
+}
+
+fn echoes() -> Setup {
+    let scripts = vec![add("a", 0).again(1), add("b", 1), raise(1).again(1)];
+    Setup {
+        is_exclusive: true,
+        limits: Limits { echoes: 1, failures: 1, expiries: 1, ..NONE },
+        goals: &[Goal::Doubt, Goal::NotApplied],
+        ..world("echoes", "a mismatch with what one has published oneself", 2, scripts)
     }
 }
 

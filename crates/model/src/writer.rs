@@ -102,6 +102,9 @@ pub enum Fate {
     AnswerSlow,
     /// Carried out, the answer is lost.
     AnswerLost,
+    /// Carried out; the network sends it once more, and the answer is that of
+    /// the second copy.
+    Echoed,
     /// Never carried out, and no answer.
     RequestLost,
     /// No answer; carried out later, or never.
@@ -429,11 +432,11 @@ impl World {
             }
             Fate::AnswerLost => {
                 self.try_replace(setup, if_match, head)?;
-                if setup.fault == Some(DriverFault::PutRepeated) {
-                    self.try_replace(setup, if_match, head)?
-                } else {
-                    PublishReply::NoAnswer
-                }
+                PublishReply::NoAnswer
+            }
+            Fate::Echoed => {
+                self.try_replace(setup, if_match, head)?;
+                self.try_replace(setup, if_match, head)?
             }
             Fate::RequestLost => PublishReply::NoAnswer,
             Fate::Late => {

@@ -167,10 +167,9 @@ impl Histories {
         };
         match write {
             HeadWrite::Replaced { .. } => Ok(Some((head, true))),
-            HeadWrite::Mismatch | HeadWrite::Gone => {
-                creation.is_in_doubt = was_in_doubt;
-                Ok(None)
-            }
+            // Not even a mismatch is proof: what is between may have sent the
+            // request twice. The head that is read next tells.
+            HeadWrite::Mismatch | HeadWrite::Gone => Ok(None),
             HeadWrite::NoAnswer(error) => {
                 tracing::warn!(%history, error = with_causes(&error), "creating a history got no answer");
                 sleep(self.entropy.jitter(PAUSE)).await;

@@ -169,9 +169,10 @@ pub enum SubmitError {
         /// Its format number.
         format: u64,
     },
-    /// A publication got no answer before time ran out. Retry with the same
+    /// A publication got no answer, or a mismatch, and no head that would tell
+    /// what became of it was read before time ran out. Retry with the same
     /// operation id, which finds the receipt if there is one.
-    #[error("a publication was not answered")]
+    #[error("a publication may have been applied")]
     InDoubt,
 }
 

@@ -123,8 +123,8 @@ impl Publisher {
         if !self.pipeline.is_empty() {
             return false;
         }
-        let step = step(&pending.control, &observed.head, pending.is_in_doubt);
-        let (arrived, is_in_doubt) = (pending.arrived, pending.is_in_doubt);
+        let step = step(&pending.control, &observed.head, pending.is_in_doubt());
+        let (arrived, is_in_doubt) = (pending.arrived, pending.is_in_doubt());
         if matches!(step, Step::Publish) {
             if pending.ticket.is_none() {
                 self.queue.pop_front();

@@ -291,7 +291,8 @@ pub enum PublishReply {
         /// The tag of the new head.
         tag: Tag,
     },
-    /// The store proved that it did not apply it.
+    /// The condition does not hold. What was sent may be why: a proxy or a load
+    /// balancer that repeats a request gets this for the second copy.
     Mismatch,
     /// No trustworthy answer. It may have been applied, may be applied later,
     /// or may be lost.

@@ -66,7 +66,7 @@ impl Publisher {
             match item {
                 Item::Ask(pending) => pending_shape(pending, &places, hasher),
                 Item::Control(control) => {
-                    (control.ticket, &control.control, control.is_in_doubt).hash(hasher);
+                    (control.ticket, &control.control, control.in_doubt_from).hash(hasher);
                     places.time(control.arrived).hash(hasher);
                 }
             }

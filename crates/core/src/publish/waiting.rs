@@ -35,7 +35,7 @@ impl Publisher {
                 // It stays until its publication is reported.
                 control.ticket = None;
                 let is_flying = index == 0 && has_control_in_flight;
-                let in_doubt = control.is_in_doubt || is_flying;
+                let in_doubt = control.is_in_doubt() || is_flying;
                 let error = if in_doubt { SubmitError::InDoubt } else { error };
                 effects.push(Effect::Answer { ticket, answer: Answer::Failed(error) });
                 if !is_flying {
@@ -153,7 +153,7 @@ impl Publisher {
                     return true;
                 }
                 if let Some(ticket) = control.ticket.take() {
-                    let is_in_doubt = control.is_in_doubt;
+                    let is_in_doubt = control.is_in_doubt();
                     let error = if is_in_doubt { SubmitError::InDoubt } else { error.clone() };
                     effects.push(Effect::Answer { ticket, answer: Answer::Failed(error) });
                 }

@@ -29,7 +29,7 @@ async fn a_lost_answer_gives_the_original_result_and_one_application() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_echo_of_ones_own_success_is_not_a_loss() {
+async fn self_conflict_is_not_a_loss() {
     let (world, host) = World::new().await;
     // A client in the middle repeats the replacement; the second one gets 412.
     host.faults.on_next(Call::ReplaceHead, Fault::Repeat);
@@ -38,6 +38,66 @@ async fn an_echo_of_ones_own_success_is_not_a_loss() {
 
     assert_eq!(sums(&receipt), [2]);
     assert_eq!(world.head().await.operation_count, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn self_conflict_is_in_doubt_where_the_head_cannot_be_read() {
+    let config = WriterConfig { operation_timeout_ms: 3_000, ..WriterConfig::default() };
+    for fault in [Fault::LoseCall, Fault::Denied] {
+        let (world, host) = World::with(config.clone()).await;
+        host.accept(Op::new("warm").add("n", 1)).await;
+        host.faults.on_next(Call::ReplaceHead, Fault::Repeat);
+        host.faults.while_set(Call::ReadHead, fault.clone());
+
+        // It is in the history, and nobody could tell.
+        assert_eq!(host.fail(Op::new("echoed").add("n", 2)).await, SubmitError::InDoubt);
+        host.faults.clear();
+        let receipt = host.accept(Op::new("echoed").add("n", 2)).await;
+
+        assert_eq!((receipt.accepted_at.get(), sums(&receipt)), (2, vec![3]), "{fault:?}");
+        assert_eq!(world.head().await.operation_count, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn self_conflict_with_another_writers_commit_gives_the_original_result() {
+    let (world, host) = World::new().await;
+    let other = world.host();
+    host.accept(Op::new("warm").add("n", 1)).await;
+    host.faults.on_next(Call::ReplaceHead, Fault::Repeat);
+    let gate = headwater_store::Gate::new();
+    host.faults.on_next(Call::ReadHead, Fault::Hold(gate.clone()));
+
+    let call = host.begin(Op::new("echoed").add("n", 10));
+    gate.arrived(1).await;
+    other.accept(Op::new("between").add("n", 100)).await;
+    gate.open();
+
+    assert_eq!(sums(&accepted(call.await.unwrap())), [11]);
+    assert_eq!(look::number(&world.state().await, "n"), 111);
+    assert_eq!(world.head().await.operation_count, 3);
+}
+
+/// The head of a new history is created, the network repeats the request, and
+/// then nothing can be read.
+#[tokio::test(start_paused = true)]
+async fn self_conflict_of_a_creation_is_in_doubt_where_the_head_cannot_be_read() {
+    use headwater_writer::LifecycleError;
+
+    let world = World::empty();
+    let host = world.host();
+    let id = headwater_core::id::HistoryId::from_bytes([7; 16]);
+    host.faults.on_next(Call::CreateHead, Fault::Repeat);
+    let rule = headwater_store::Rule::new(Fault::LoseCall).on(Call::ReadHead).skip(1);
+    host.faults.add(rule);
+
+    let created = host.writer.create(&crate::fixture::name("h"), id, false).await;
+
+    let is_doubt = matches!(created, Err(LifecycleError::Submit(SubmitError::InDoubt)));
+    assert!(is_doubt, "{created:?}");
+    host.faults.clear();
+    host.writer.create(&crate::fixture::name("h"), id, false).await.unwrap();
+    assert_eq!(world.head().await.history_id, id);
 }
 
 #[tokio::test(start_paused = true)]

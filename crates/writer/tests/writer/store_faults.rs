@@ -197,12 +197,35 @@ async fn a_deadline_that_passes_in_the_queue_takes_the_operation_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_history_that_others_keep_winning_is_contended() {
-    let (_world, host) = World::with(impatient()).await;
+    let (world, host) = World::with(impatient()).await;
+    let other = world.host();
+    host.accept(Op::new("warm").add("n", 1)).await;
+    other.accept(Op::new("warm-too").add("n", 1)).await;
+    // What it adds up to is another change after each loss, and is uploaded
+    // again: the deadline comes in the middle of the second upload.
+    host.faults.while_set(Call::Put, Fault::Delay(Duration::from_secs(3)));
+
+    let call = host.begin(Op::new("o").add("n", 1).large());
+    settle().await;
+    other.accept(Op::new("wins").add("n", 1)).await;
+
+    // The head was read after the loss, and it is another's.
+    assert_eq!(failed(call.await.unwrap()), SubmitError::Contended);
+    assert_eq!(world.head().await.operation_count, 3);
+}
+
+/// A mismatch with the head as it was is no loss to anybody: whoever says it
+/// may have sent the request before.
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_that_no_head_explains_is_in_doubt() {
+    let (world, host) = World::with(impatient()).await;
     host.accept(Op::new("warm").add("n", 1)).await;
     host.faults.while_set(Call::ReplaceHead, Fault::Mismatch);
 
-    // Never reported as applied, nor as in doubt: each loss was proved.
-    assert_eq!(host.fail(Op::new("o").add("n", 1)).await, SubmitError::Contended);
+    assert_eq!(host.fail(Op::new("o").add("n", 1)).await, SubmitError::InDoubt);
+    host.faults.clear();
+    host.accept(Op::new("o").add("n", 1)).await;
+    assert_eq!(world.head().await.operation_count, 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -106,7 +106,7 @@ fn a_control_waits_for_what_came_before_it_and_holds_back_what_came_after() {
 
 #[test]
 fn a_control_whose_answer_was_lost_is_carried_out_once() {
-    for fate in [Fate::AnswerLost, Fate::RequestLost, Fate::Late] {
+    for fate in [Fate::AnswerLost, Fate::Echoed, Fate::RequestLost, Fate::Late] {
         let mut rig = exclusive();
         let writer = rig.writer();
         let ticket = rig.control(writer, RAISE);
@@ -134,6 +134,33 @@ fn a_control_that_expires_is_in_doubt_once_it_was_sent() {
             | (Answer::Failed(SubmitError::Fenced { writer_epoch: 0 }), 0) => (),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// The head says who lost, where it is the very next one. A revision later the
+/// raise may have been ours.
+#[test]
+fn a_control_that_met_a_mismatch_is_refused_only_where_the_head_proves_that_it_lost() {
+    for n_since in [0, 1] {
+        let mut rig = exclusive();
+        let (writer, other) = (rig.writer(), rig.writer());
+        rig.submit(writer, &add("warm", 1));
+        rig.run(writer);
+        let expected = Control::RaiseWriterEpoch { expected: Some(0) };
+        let ticket = rig.control(writer, expected);
+        rig.run_but(writer, &[Kind::Publish]);
+        rig.control(other, RAISE);
+        rig.run(other);
+        for _ in 0..n_since {
+            rig.submit(other, &add("b", 1).epoch(1));
+            rig.run(other);
+        }
+        rig.publish(writer, Fate::Answered);
+        rig.run(writer);
+
+        let lost = SubmitError::Fenced { writer_epoch: 1 };
+        let expected = if n_since == 0 { lost } else { SubmitError::InDoubt };
+        assert_eq!(*rig.error(ticket), expected);
     }
 }
 
@@ -194,7 +221,11 @@ fn a_retired_history_accepts_nothing_any_more() {
     let retired = rig.control(writer, retire(&rig));
     let after = rig.submit(writer, &add("b", 1));
     rig.run(writer);
+    // It is sent before the end is known, and nothing can be read any more
+    // that would tell whether it came in before.
     let elsewhere = rig.submit(other, &add("c", 1));
+    rig.run(other);
+    let later = rig.submit(other, &add("c", 1));
     rig.run(other);
     let again = rig.control(other, retire(&rig));
     rig.run(other);
@@ -202,9 +233,27 @@ fn a_retired_history_accepts_nothing_any_more() {
     rig.receipt(before);
     assert_eq!(*rig.answer(retired), Answer::Retired);
     assert_eq!(*rig.error(after), SubmitError::HistoryMissing);
-    assert_eq!(*rig.error(elsewhere), SubmitError::HistoryMissing);
+    assert_eq!(*rig.error(elsewhere), SubmitError::InDoubt);
+    assert_eq!(*rig.error(later), SubmitError::HistoryMissing);
     assert_eq!(*rig.answer(again), Answer::Retired);
     assert_eq!(rig.ids(), ["first", "a"]);
+}
+
+/// The retired head is the very next one: what was sent against the one before
+/// cannot be in it.
+#[test]
+fn what_lost_to_a_retirement_is_not_applied() {
+    let mut rig = Rig::new();
+    let (writer, other) = (rig.writer(), rig.writer());
+    rig.submit(writer, &add("warm", 1));
+    rig.run(writer);
+    let lost = rig.submit(writer, &add("a", 1));
+    rig.run_but(writer, &[Kind::Publish]);
+    rig.control(other, retire(&rig));
+    rig.run(other);
+    rig.publish(writer, Fate::Answered);
+    rig.run(writer);
+    assert_eq!(*rig.error(lost), SubmitError::HistoryMissing);
 }
 
 #[test]

@@ -65,6 +65,64 @@ fn a_lost_reply_whose_receipt_the_window_has_passed_is_unknown_and_not_applied_a
 }
 
 #[test]
+fn an_echo_is_answered_with_the_original_result_and_applied_once() {
+    for other in [None, Some(add("b", 5))] {
+        let mut rig = Rig::new();
+        let writer = rig.writer();
+        let ticket = rig.submit(writer, &add("a", 2));
+        rig.run_but(writer, &[Kind::Publish]);
+        rig.publish(writer, Fate::Echoed);
+        if let Some(other) = &other {
+            rig.commit_elsewhere(other);
+        }
+        rig.run(writer);
+
+        assert_eq!(rig.receipt(ticket).results[0].sum, 2);
+        assert_eq!(rig.bucket.accepted(&add("a", 2).id()).len(), 1);
+    }
+}
+
+#[test]
+fn an_echo_is_doubt_until_the_head_is_read() {
+    for trouble in [None, Some(Trouble::Unavailable), Some(Trouble::Denied)] {
+        let mut rig = Rig::new();
+        let writer = rig.writer();
+        let ticket = rig.submit(writer, &add("a", 2));
+        rig.run_but(writer, &[Kind::Publish]);
+        rig.publish(writer, Fate::Echoed);
+        if let Some(trouble) = trouble {
+            rig.fail(writer, Kind::Read, trouble);
+        }
+        rig.expire(writer, ticket);
+
+        assert_eq!(*rig.error(ticket), SubmitError::InDoubt);
+        rig.run(writer);
+        assert_eq!(rig.ids(), ["a"]);
+    }
+}
+
+#[test]
+fn a_loss_to_another_writer_is_doubt_until_the_head_is_read_and_none_after_that() {
+    for is_read in [false, true] {
+        let mut rig = Rig::new();
+        let writer = rig.writer();
+        let ticket = rig.submit(writer, &add("a", 2));
+        rig.run_but(writer, &[Kind::Publish]);
+        rig.commit_elsewhere(&add("b", 1));
+        rig.publish(writer, Fate::Answered);
+        if is_read {
+            rig.run_but(writer, &[Kind::Facts]);
+        }
+        rig.expire(writer, ticket);
+
+        let expected = if is_read { SubmitError::Contended } else { SubmitError::InDoubt };
+        assert_eq!(*rig.error(ticket), expected);
+        rig.run(writer);
+        assert_eq!(rig.ids(), ["b"]);
+    }
+}
+
+#[test]
 fn a_request_that_was_lost_is_published_again() {
     let mut rig = Rig::new();
     let writer = rig.writer();
@@ -280,6 +338,7 @@ fn time_that_ran_out_names_what_it_ran_out_on() {
     rig.run_but(writer, &[Kind::Publish]);
     rig.commit_elsewhere(&add("b", 1));
     rig.publish(writer, Fate::Answered);
+    rig.run_but(writer, &[Kind::Facts]);
     rig.expire(writer, ticket);
     assert_eq!(*rig.error(ticket), SubmitError::Contended);
     assert_eq!(rig.error(ticket).determinacy(), Determinacy::NotApplied);

@@ -276,6 +276,94 @@ fn maintenance_staged_below_the_sweep_boundary_is_dropped() {
     assert_eq!(rig.writers[writer].maintained, [(fold, false)]);
 }
 
+/// The boundary is raised by a head that this publisher has read already when
+/// what was staged below it is handed over.
+#[test]
+fn maintenance_handed_over_below_a_boundary_that_is_known_is_dropped_at_once() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    for number in 0..2 {
+        rig.submit(writer, &add(number.to_string(), 1));
+        rig.run(writer);
+    }
+    let head = rig.bucket.head().clone();
+    let fold = maintain::fold(&mut rig.bucket, &head, 1);
+    let compaction = maintain::compact(&mut rig.bucket, &head, version(1));
+    maintain::raise_sweep_boundary(&mut rig.bucket, 77);
+    maintain::raise_sweep_boundary(&mut rig.bucket, 78);
+    rig.submit(writer, &add("b", 1));
+    rig.run(writer);
+    assert!(head.revision < rig.bucket.head().sweep_from, "it was staged below the boundary");
+
+    for maintenance in [fold, compaction] {
+        rig.on(writer, Event::Prepared(maintenance.clone()));
+        rig.run(writer);
+        assert_eq!(rig.writers[writer].maintained.pop(), Some((maintenance, false)));
+    }
+    assert!(rig.bucket.head().segments.is_empty(), "nothing of it was named");
+}
+
+/// The state at hand names what a sweep has taken: the batch is decided again
+/// from the head that there is now, and nobody is told of it.
+#[test]
+fn facts_that_were_overtaken_are_looked_up_again_from_the_head_that_there_is() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("a", 1));
+    rig.run(writer);
+    let ticket = rig.submit(writer, &add("b", 2));
+    rig.run_but(writer, &[Kind::Facts]);
+    rig.commit_elsewhere(&add("other", 10));
+
+    let key = "chunks/gone".into();
+    rig.fail(writer, Kind::Facts, Trouble::Overtaken { key });
+    assert!(!rig.is_answered(ticket));
+    assert!(rig.has(writer, Kind::Read), "the head is read before anything is decided");
+    assert!(!rig.has(writer, Kind::Facts));
+    rig.run(writer);
+
+    assert_eq!(rig.receipt(ticket).results[0].sum, 13);
+    assert_eq!(rig.ids(), ["a", "other", "b"]);
+}
+
+#[test]
+fn what_is_in_flight_goes_on_when_the_batch_behind_it_was_overtaken() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("warm", 1));
+    rig.run(writer);
+    let first = rig.submit(writer, &add("a", 1));
+    rig.run_but(writer, &[Kind::Publish]);
+    let behind = rig.submit_all(writer, &[add("b", 1).large(), add("c", 1).large()]);
+    rig.run_but(writer, &[Kind::Facts, Kind::Publish]);
+    assert!(rig.has(writer, Kind::Facts), "the batch behind is being looked up");
+
+    rig.fail(writer, Kind::Facts, Trouble::Overtaken { key: "chunks/gone".into() });
+    assert!(!rig.has(writer, Kind::Read), "nothing is read while a publication is in flight");
+    rig.publish(writer, Fate::Answered);
+    assert_eq!(rig.receipt(first).results[0].sum, 2);
+    rig.run(writer);
+
+    assert_eq!(rig.receipt(behind[1]).results[0].sum, 4);
+    assert_eq!(rig.ids(), ["warm", "a", "b", "c"]);
+}
+
+/// Time that runs out meanwhile: nothing was published for it.
+#[test]
+fn an_overtaken_operation_that_expires_is_not_applied() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    rig.submit(writer, &add("a", 1));
+    rig.run(writer);
+    let ticket = rig.submit(writer, &add("b", 2));
+    rig.run_but(writer, &[Kind::Facts]);
+    rig.fail(writer, Kind::Facts, Trouble::Overtaken { key: "chunks/gone".into() });
+    rig.expire(writer, ticket);
+    assert_eq!(*rig.error(ticket), SubmitError::StoreUnavailable);
+    rig.run(writer);
+    assert_eq!(rig.ids(), ["a"]);
+}
+
 #[test]
 fn a_snapshot_whose_pages_may_be_swept_is_dropped() {
     let mut rig = Rig::new();

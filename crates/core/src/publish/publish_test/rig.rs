@@ -78,6 +78,9 @@ pub(super) enum Fate {
     AnswerSlow,
     /// Carried out, the answer is lost.
     AnswerLost,
+    /// Carried out; the network sends it once more, and what is answered is
+    /// the second copy.
+    Echoed,
     /// Never carried out, and no answer.
     RequestLost,
     /// No answer; carried out when the test says so.
@@ -167,7 +170,8 @@ impl Rig {
 
     fn publisher(&mut self, settings: Settings) -> Publisher {
         self.seeds += 1;
-        Publisher::new(settings, [self.seeds; 32])
+        let publisher_id = std::format!("{}-{}", settings.publisher_id, self.seeds);
+        Publisher::new(Settings { publisher_id, ..settings }, [self.seeds; 32])
     }
 
     /// The process dies and another one starts. What it was asked stays
@@ -405,6 +409,10 @@ impl Rig {
             Fate::AnswerLost => {
                 self.bucket.replace(if_match, bytes);
                 PublishReply::NoAnswer
+            }
+            Fate::Echoed => {
+                self.bucket.replace(if_match, bytes);
+                self.try_replace(if_match, bytes)
             }
             Fate::RequestLost => PublishReply::NoAnswer,
             Fate::Late => {

@@ -320,7 +320,8 @@ impl Soak {
         let at = self.dice.below(count);
         let kind = self.rig.writers[writer].works[at].kind();
         if kind == Kind::Publish {
-            let fates = [Fate::AnswerSlow, Fate::AnswerLost, Fate::RequestLost, Fate::Late];
+            let fates =
+                [Fate::AnswerSlow, Fate::AnswerLost, Fate::Echoed, Fate::RequestLost, Fate::Late];
             let fate = if self.dice.once_in(2) { self.dice.pick(&fates) } else { Fate::Answered };
             return self.rig.publish(writer, fate);
         }
