@@ -128,6 +128,14 @@ fn nothing_that_ships_can_have_a_planted_fault() {
             assert!(!is_planted, "{name} switches faults on in {used}");
             assert!(is_rig || !used.ends_with("-rig"), "{name} ships, and uses {used}");
         }
+        // The drivers' faults come by a feature that a command asks for: what
+        // ships does not compile with it.
+        let ships = ["headwater-cli", "headwater-writer", "headwater-replica"];
+        if ships.contains(&name.as_str()) {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+            let main = std::fs::read_to_string(manifest.with_file_name("src/main.rs")).unwrap();
+            assert!(main.contains("headwater_store::refuse_planted!();"), "{name}");
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+headwater_store::refuse_planted!();
+
 fn main() -> ExitCode {
     headwater_daemon::daemon::main::<headwater_replica::daemon::ReplicaDaemon>()
 }

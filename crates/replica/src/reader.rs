@@ -6,6 +6,7 @@ use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::operation::Key;
 use headwater_core::version::StateVersion;
 use headwater_state::{Entry, LoadedChange, Page, Scan, StateError, View};
+use headwater_store::planted;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -118,7 +119,12 @@ impl Reader {
     ) -> Result<(Page, Pinned), ReadFailure> {
         let source = self.source(consistency, deadline).await?;
         let shared = Arc::clone(source.held.follower.shared());
-        let read = |view: View| async move { view.scan(scan).await };
+        let newest = source.held.follower.shared().newest_view();
+        let newest = newest.filter(|_| planted!(ScanViewSwapped));
+        let read = |view: View| {
+            let view = newest.clone().unwrap_or(view);
+            async move { view.scan(scan).await }
+        };
         let (page, pinned) = self.serve(source, deadline, read).await?;
         if page.next.is_some() {
             shared.keep_for_scan(&pinned);

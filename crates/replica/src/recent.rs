@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use headwater_core::version::StateVersion;
 use headwater_state::View;
+use headwater_store::planted;
 
 /// Consecutive versions, the newest last, up to a number and a size. Never
 /// empty once something was added.
@@ -75,6 +76,7 @@ impl Recent {
             return None;
         }
         let at = usize::try_from(version.since(oldest)).ok()?;
+        let at = if planted!(NeighbourServed) { at.saturating_sub(1) } else { at };
         self.kept.get(at).map(|it| it.view.clone())
     }
 

@@ -20,6 +20,44 @@
 //!   the head is gone.
 //! - Nobody lists to find state.
 
+/// Whether a rig has planted this fault (`planted::Fault`). Without the feature
+/// `planted`, which nothing that ships is built with, it says `false` and
+/// nothing else: the compiler drops what depends on it.
+#[cfg(feature = "planted")]
+#[macro_export]
+macro_rules! planted {
+    ($fault:ident) => {
+        $crate::planted::is($crate::planted::Fault::$fault)
+    };
+}
+#[cfg(not(feature = "planted"))]
+#[macro_export]
+#[doc(hidden)]
+macro_rules! planted {
+    ($fault:ident) => {
+        false
+    };
+}
+
+/// In the root of every program that ships: it does not compile with faults in
+/// what it is made of.
+#[cfg(feature = "planted")]
+#[macro_export]
+macro_rules! refuse_planted {
+    () => {
+        compile_error!("faults can be planted in this build: leave the feature `planted` out");
+    };
+}
+#[cfg(not(feature = "planted"))]
+#[macro_export]
+#[doc(hidden)]
+macro_rules! refuse_planted {
+    () => {};
+}
+
+#[cfg(feature = "planted")]
+pub mod planted;
+
 mod azure;
 mod bucket;
 mod budget;

@@ -19,7 +19,7 @@ use headwater_core::publish::{Maintenance, SubmitError, Trouble};
 use headwater_core::sweep::{Judgement, Sweep};
 use headwater_core::version::Revision;
 use headwater_state::{Loader, StateError};
-use headwater_store::Listed;
+use headwater_store::{Listed, planted};
 use tokio::time::Instant;
 
 use crate::driver::{AskError, put_trouble, read_trouble, state_trouble};
@@ -163,9 +163,13 @@ impl Histories {
                 tracing::warn!(%history, %error, "pins of forks are looked at again later");
             }
         }
+        let older = if planted!(SweptByOlderHead) { Some(under.head().await?) } else { None };
         under.raise().await?;
         for attempt in 1..=READ_TRIES_MAX {
-            let head = under.head().await?;
+            let mut head = under.head().await?;
+            if let Some(older) = &older {
+                head = Head { sweep_from: head.sweep_from, ..older.clone() };
+            }
             under.report = SweepReport { is_complete: true, ..SweepReport::default() };
             match under.delete(&head, &mut look).await {
                 Ok(()) => break,
@@ -211,7 +215,7 @@ impl Under<'_> {
     async fn head(&self) -> Result<Head, SweepError> {
         let found = self.histories.head_of(self.history).await?;
         let (mut head, _) = found.filter(|(it, _)| !it.is_retired()).ok_or(SweepError::Missing)?;
-        if self.options.is_dry_run
+        if (self.options.is_dry_run || planted!(SweptUnraised))
             && let Some(below) = self.options.below
         {
             // As the head will be once the boundary is raised.
@@ -223,7 +227,8 @@ impl Under<'_> {
     /// The first step. Nothing is deleted before a head with the boundary is
     /// the current one.
     async fn raise(&self) -> Result<(), SweepError> {
-        let Some(below) = self.options.below.filter(|_| !self.options.is_dry_run) else {
+        let is_left = self.options.is_dry_run || planted!(SweptUnraised);
+        let Some(below) = self.options.below.filter(|_| !is_left) else {
             return Ok(());
         };
         let head = self.head().await?;

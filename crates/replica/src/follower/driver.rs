@@ -29,7 +29,7 @@ use headwater_core::follow::Position;
 use headwater_core::id::Tag;
 use headwater_core::version::Revision;
 use headwater_daemon::trace::{Origin, ROOT_TARGET};
-use headwater_store::{Entropy, HeadRead, ReadError};
+use headwater_store::{Entropy, HeadRead, ReadError, planted};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -187,6 +187,12 @@ impl Driver {
             Want::Since(moment) => {
                 let is_enough = proved.as_ref().is_some_and(|it| moment <= it.began);
                 (is_enough, live.iter().find(|(_, (began, _))| moment <= *began).map(|it| *it.0))
+            }
+            Want::Fresh if planted!(CheckShared) => (false, live.keys().next().copied()),
+            Want::Fresh if planted!(NoticeTrusted) => {
+                let noticed = self.shared.noticed.load(Ordering::Relaxed);
+                let is_noticed = |it: &Proved| it.local.head.revision.get() == noticed;
+                (proved.as_ref().is_some_and(is_noticed), None)
             }
             Want::Fresh => (false, None),
         };
@@ -353,7 +359,7 @@ impl Driver {
                 let tag = caught_up.local.tag.clone();
                 self.advance(Some(number), caught_up, took);
                 self.confirmed(Some(tag));
-                self.proved(number);
+                self.proved(if planted!(LaterCheckServed) { self.checks.n_begun } else { number });
                 Ok(())
             }
             (Source::Check(number), Err(failure)) => self.refused(number, &failure),
@@ -429,7 +435,10 @@ impl Driver {
 
     /// The local head was current after check `number` began.
     fn proved(&mut self, number: u64) {
-        let Some((began, span)) = self.checks.live.remove(&number) else { return };
+        let Some((mut began, span)) = self.checks.live.remove(&number) else { return };
+        if planted!(AgeFromEnd) {
+            began = Instant::now();
+        }
         let mut pinned = None;
         self.shared.state.send_modify(|it: &mut State| {
             it.trouble = None;
@@ -461,6 +470,13 @@ impl Driver {
             CheckFailure::Unavailable { detail, retry_after } => {
                 tracing::debug!(%history, detail, "a freshness check got no answer");
                 self.pace.failed(*retry_after, Instant::now(), &self.entropy);
+                if planted!(CheckFailureServed)
+                    && let Some(proved) = self.shared.proved()
+                {
+                    for reply in self.checks.waiters.take(number) {
+                        drop(reply.send(Ok(proved.pin())));
+                    }
+                }
                 let trouble = Some(Arc::from(detail.as_str()));
                 self.shared.state.send_modify(|it| it.trouble = trouble);
                 self.shared.not_followed();

@@ -23,7 +23,7 @@ use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::{Revision, StateVersion};
 use headwater_daemon::trace::Origin;
 use headwater_state::{HydrationRate, Loader, Seen};
-use headwater_store::Entropy;
+use headwater_store::{Entropy, planted};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -238,7 +238,8 @@ impl Follower {
     ) -> Result<Pinned, PinError> {
         // Most reads of one's own writes end here: a version that is at hand
         // needs no proof.
-        if let Some(proved) = self.shared.proved().filter(|it| version <= it.version()) {
+        let is_late = |it: &Proved| version <= it.version() || planted!(AtLeastUnwaited);
+        if let Some(proved) = self.shared.proved().filter(is_late) {
             return Ok(proved.pin());
         }
         let states = &self.shared.state;
@@ -459,6 +460,11 @@ impl Shared {
             return Some(pinned);
         }
         Some(pinned.with_view(self.kept(version)?))
+    }
+
+    /// The newest view that is at hand, however old its proof.
+    pub(crate) fn newest_view(&self) -> Option<headwater_state::View> {
+        self.proved().map(|it| it.local.view.clone())
     }
 
     fn kept(&self, version: StateVersion) -> Option<headwater_state::View> {

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 
 use headwater_core::version::StateVersion;
 use headwater_state::{LoadedChange, MemoryPart};
+use headwater_store::planted;
 use tokio::sync::watch;
 
 use super::budget::Budget;
@@ -108,7 +109,8 @@ impl Feed {
         }
         for change in changes {
             let newest = kept.live.back().map(|it| it.version);
-            if newest.is_some_and(|it| it.next() != change.version) {
+            let is_gap = newest.is_some_and(|it| it.next() != change.version);
+            if is_gap && !planted!(FeedGapKept) {
                 kept.live.clear();
                 kept.live_bytes = 0;
             }

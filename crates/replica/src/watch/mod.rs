@@ -34,6 +34,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::StateVersion;
+use headwater_store::planted;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -130,7 +131,15 @@ pub(crate) async fn begin(
     let after = match (options.snapshot, options.after) {
         // Nothing was told yet, not even the state.
         (SnapshotMode::First, _) => StateVersion::ZERO,
-        (SnapshotMode::Never | SnapshotMode::IfRetired, Some(after)) => after,
+        (SnapshotMode::Never | SnapshotMode::IfRetired, Some(after)) => {
+            if planted!(WatchSkips) && after < pinned.version() {
+                after.next()
+            } else if planted!(WatchRepeats) {
+                StateVersion::new(after.get().saturating_sub(1))
+            } else {
+                after
+            }
+        }
         (SnapshotMode::Never | SnapshotMode::IfRetired, None) => pinned.version(),
     };
     if options.snapshot == SnapshotMode::Never {

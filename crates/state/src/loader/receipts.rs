@@ -7,6 +7,7 @@ use headwater_core::format;
 use headwater_core::head::{Head, RunRef};
 use headwater_core::receipt::{Receipt, ReceiptIndex};
 use headwater_core::version::StateVersion;
+use headwater_store::planted;
 
 use super::{LoadedChange, Loader, Opened};
 use crate::error::StateError;
@@ -52,6 +53,9 @@ impl Loader {
     async fn paged_receipts(&self, head: &Head) -> Result<ReceiptIndex, StateError> {
         let mut index = ReceiptIndex::new(head.receipt_coverage_from);
         let mut pages = self.fetch_pages(head);
+        if planted!(ReceiptPagesUnread) {
+            pages = stream::empty().boxed();
+        }
         while let Some(receipts) = pages.try_next().await? {
             for version in receipts.chunk_by(|a, b| a.accepted_at == b.accepted_at) {
                 if let Some(first) = version.first() {

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use headwater_core::change::{Change, Resolved};
 use headwater_core::operation::{Key, KeyRange};
 use headwater_core::version::StateVersion;
+use headwater_store::planted;
 use imbl::OrdMap;
 
 use self::masks::Masks;
@@ -71,6 +72,7 @@ impl Overlay {
         match self.entries.get(key) {
             Some(Written { version, value: Some(value) }) => Fact::Put(*version, value),
             Some(Written { version, value: None }) => Fact::Gone(*version),
+            None if planted!(RangeDeletionUnseen) => Fact::Unknown,
             None => self.masks.at(key).map_or(Fact::Unknown, Fact::Gone),
         }
     }

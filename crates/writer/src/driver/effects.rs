@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format;
+use headwater_core::head::ChangeBody;
 use headwater_core::id::{HistoryName, Tag};
 use headwater_core::operation::RequestRecord;
 use headwater_core::publish::{
@@ -13,11 +14,11 @@ use headwater_core::publish::{
 };
 use headwater_daemon::telemetry::with_causes;
 use headwater_state::StateError;
-use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store};
+use headwater_store::{HeadWrite, NoAnswerKind, PutError, Store, planted};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument as _;
 
-use super::read::{backoff_bound, read, read_trouble, state_trouble};
+use super::read::{Read, backoff_bound, read, read_trouble, state_trouble};
 use super::{Done, Driver, Predicted, Told};
 use crate::histories::PUSHED_BYTES_MAX;
 use crate::metrics::Stage;
@@ -30,7 +31,9 @@ impl Driver {
         match effect {
             Effect::ReadHead { known, failures } => self.read_head(known, failures),
             Effect::FindFacts { batch, needs, failures } => {
-                let Some(view) = self.newest_view() else {
+                let unpredicted = self.confirmed.as_ref().map(|it| it.view.clone());
+                let unpredicted = unpredicted.filter(|_| planted!(PredictedUnseen));
+                let Some(view) = unpredicted.or(self.newest_view()) else {
                     panic!("facts are looked up after a head was read")
                 };
                 let (pause, key) = (self.pause(failures), self.parts.history.head_key());
@@ -64,13 +67,22 @@ impl Driver {
                 let pause = self.pause(failures);
                 let (store, history) = (Arc::clone(&self.parts.store), self.parts.history.clone());
                 self.begin_stage(Stage::Upload, pause, async move {
+                    if planted!(UploadUnawaited)
+                        && let Some(change) = change
+                    {
+                        let key = history.object_key(&change.object.key);
+                        tokio::spawn(async move { store.put(&key, change.bytes).await });
+                        return Done::Event(Event::Staged { batch, records: Vec::new() });
+                    }
                     Done::Event(stage(&*store, &history, batch, change, records).await)
                 });
             }
             Effect::Publish { if_match, bytes } => self.publish(if_match, bytes),
             Effect::Advanced { observed, batches } => self.on_advanced(&observed, &batches),
             Effect::RolledBack { from } => {
-                if let Some(at) = self.predicted.iter().position(|it| from <= it.batch) {
+                if let Some(at) = self.predicted.iter().position(|it| from <= it.batch)
+                    && !planted!(PredictedKept)
+                {
                     self.predicted.truncate(at);
                 }
             }
@@ -97,7 +109,11 @@ impl Driver {
         let store = Arc::clone(&self.parts.store);
         let loader = self.parts.loader.clone();
         let seen = self.parts.seen.position(&self.parts.history);
+        let is_unread = planted!(HeadUnread) && known.is_some() && failures == 0;
         self.begin_stage(Stage::ReadHead, pause, async move {
+            if is_unread {
+                return Done::Read(Box::new(Read::unchanged()));
+            }
             Done::Read(Box::new(read(store, loader, known, confirmed, seen).await))
         });
     }
@@ -109,8 +125,12 @@ impl Driver {
         let span = self.span_of(Stage::Publish);
         let publishing = async move {
             let began = Instant::now();
+            let head = bytes.clone();
             let replacing = store.replace_head(&key, &if_match, bytes);
             let reply = replacing.instrument(span.clone()).await;
+            if planted!(CandidateDeleted) && matches!(reply, HeadWrite::NoAnswer(_)) {
+                delete_candidate(&*store, &head).await;
+            }
             Done::Published { reply, took: began.elapsed(), span }
         };
         self.begin(publishing);
@@ -120,6 +140,15 @@ impl Driver {
     fn pause(&self, failures: u32) -> Duration {
         let doubled = backoff_bound(self.attempt, failures);
         self.parts.entropy.jitter(self.bound_of_pause(doubled))
+    }
+}
+
+/// A planted fault: the newest candidate that an unanswered head names.
+async fn delete_candidate(store: &dyn Store, head: &[u8]) {
+    let Ok(head) = format::head::decode(head) else { return };
+    let candidate = head.changes.last().map(|it| &it.body);
+    if let Some(ChangeBody::Staged(object)) = candidate {
+        let _unheard = store.delete(&head.history.object_key(&object.key)).await;
     }
 }
 
@@ -186,6 +215,7 @@ async fn put_record(
     let bytes = Bytes::from(format::record::encode(&record));
     match store.put(&key, bytes).await {
         Ok(()) => return Ok(None),
+        Err(PutError::Occupied { .. }) if planted!(RecordUnread) => return Ok(None),
         Err(PutError::Occupied { .. }) => (),
         Err(error) => return Err(put_trouble(&error)),
     }

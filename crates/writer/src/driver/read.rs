@@ -38,6 +38,10 @@ pub(super) enum Followed {
 }
 
 impl Read {
+    pub(super) fn unchanged() -> Self {
+        Self { outcome: ReadOutcome::Unchanged, confirmed: Followed::Same }
+    }
+
     fn failed(trouble: Trouble) -> Self {
         Self { outcome: ReadOutcome::Failed(trouble), confirmed: Followed::Same }
     }
@@ -58,7 +62,7 @@ pub(super) async fn read(
         let (bytes, tag) = match store.read_head(&key, known.as_ref()).await {
             Ok(HeadRead::Found { bytes, tag }) => (bytes, tag),
             Ok(HeadRead::Unchanged) => {
-                return Read { outcome: ReadOutcome::Unchanged, confirmed: Followed::Same };
+                return Read::unchanged();
             }
             Ok(HeadRead::Missing) => {
                 return Read { outcome: ReadOutcome::Missing, confirmed: Followed::Nothing };
