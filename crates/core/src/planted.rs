@@ -81,6 +81,10 @@ faults! {
     TailDropped,
     /// An archive is published that does not keep what a pin names.
     PinsForgotten,
+    /// A pin that expires is let go of before its time.
+    ExpiryUnchecked,
+    /// What a fork may name chunks of is let go of.
+    ForksForgotten,
     /// A batch that was staged below a boundary which was just raised goes on.
     SweptBatchKept,
     /// A sweep deletes what was staged at the boundary or later.

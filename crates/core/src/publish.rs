@@ -37,6 +37,7 @@ mod pipeline;
 mod prediction;
 #[cfg(test)]
 mod publish_test;
+mod records;
 mod replacement;
 #[cfg(feature = "planted")]
 mod shape;
@@ -54,6 +55,7 @@ pub use self::event::{
     Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, NewPin, Pace, PublishReply,
     ReadOutcome, RecordSays, Ticket, Trouble,
 };
+use self::records::Records;
 use crate::format;
 use crate::hash::ContentHash;
 use crate::head::{
@@ -125,6 +127,7 @@ pub struct Publisher {
     last_trouble: Option<Trouble>,
     has_lost: bool,
     staged: VecDeque<(ContentHash, ObjectRef)>,
+    records: Records,
     /// With the time at which each arrived.
     prepared: Vec<(u64, Maintenance)>,
     next_batch: u64,
@@ -218,6 +221,7 @@ impl Publisher {
             last_trouble: None,
             has_lost: false,
             staged: VecDeque::new(),
+            records: Records::default(),
             prepared: Vec::new(),
             next_batch: 0,
         }
@@ -281,7 +285,8 @@ impl Publisher {
 
     fn take_in(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Asked { ticket, ask, asked_at_ms } => {
+            Event::Asked { ticket, mut ask, asked_at_ms } => {
+                self.records.put_into(&mut ask);
                 let pending = Pending::new(ticket, ask, self.now, asked_at_ms);
                 self.queue.push_back(Item::Ask(pending));
             }
@@ -555,6 +560,7 @@ impl Publisher {
         self.unanswered = None;
         self.is_recovering = false;
         self.staged.clear();
+        self.records.clear();
         for (_, maintenance) in self.prepared.drain(..) {
             effects.push(Effect::Maintained { maintenance, is_applied: false });
         }

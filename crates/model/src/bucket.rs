@@ -7,13 +7,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_core::archive::Archive;
+use headwater_core::archive::{Archive, Keep};
 use headwater_core::change::Change;
 use headwater_core::follow::Chain;
 use headwater_core::format;
 use headwater_core::format::snapshot::{ChunkRef, Parts, SnapshotIndex};
 use headwater_core::head::{
-    ChangeBody, ChangeRef, Head, ObjectRef, ObservedHead, Publisher, SnapshotRef,
+    ChangeBody, ChangeRef, Head, ObjectRef, ObservedHead, Pin, Publisher, SnapshotRef,
 };
 use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, Tag};
 use headwater_core::keys::{ObjectKey, ObjectKind};
@@ -23,6 +23,7 @@ use headwater_core::version::{Revision, StateVersion};
 
 use crate::domain::State;
 use crate::promise::{Broken, Promise, ensure};
+use crate::setup::HOUR_MS;
 
 /// The bucket, and what really happened in the history, which nobody reads.
 #[derive(Clone, Debug)]
@@ -34,6 +35,11 @@ pub struct Bucket {
     log: Vec<Arc<Change>>,
     /// The state at version `index`.
     states: Vec<Arc<State>>,
+    /// What every clock shows.
+    now_ms: u64,
+    /// What a history that was forked from this one names of it.
+    forked: Vec<ObjectRef>,
+    has_lost_a_pin: bool,
 }
 
 fn index(version: StateVersion) -> usize {
@@ -56,7 +62,54 @@ impl Bucket {
         let head = Head::first(name, id, Revision::FIRST, is_exclusive, publisher, object);
         let observed = ObservedHead { tag: tag_of(head.revision), head: Arc::new(head) };
         let states = vec![Arc::default()];
-        Self { observed, objects, records: BTreeMap::new(), log: Vec::new(), states }
+        Self {
+            observed,
+            objects,
+            records: BTreeMap::new(),
+            log: Vec::new(),
+            states,
+            now_ms: 0,
+            forked: Vec::new(),
+            has_lost_a_pin: false,
+        }
+    }
+
+    /// By what is kept or let go now.
+    pub fn keep(&self) -> Keep {
+        Keep { now_ms: self.now_ms, clock_error_ms: 0 }
+    }
+
+    /// Pins that expire are over from here on.
+    pub fn pass_time(&mut self) {
+        self.now_ms += 2 * HOUR_MS;
+    }
+
+    /// Whether a pin that expired is gone.
+    pub fn has_lost_a_pin(&self) -> bool {
+        self.has_lost_a_pin
+    }
+
+    /// Whether there is a pin of a fork, of which the fork has read nothing yet.
+    pub fn can_fork(&self) -> bool {
+        self.forked.is_empty() && self.head().forks().next().is_some()
+    }
+
+    /// Whether a fork has read what it needs.
+    pub fn has_fork(&self) -> bool {
+        !self.forked.is_empty()
+    }
+
+    /// A fork reads the head, and finds the snapshot that its version is made
+    /// from. From here on it names chunks of that one.
+    pub fn fork(&mut self) {
+        let head = Arc::clone(&self.observed.head);
+        let Some(version) = head.forks().next().map(|it| it.version) else { return };
+        let archive = self.archive(&head);
+        let older = archive.snapshots.iter().map(|it| &it.snapshot);
+        let at_or_below = older.chain([&head.snapshot]).filter(|it| it.version <= version);
+        let Some(base) = at_or_below.max_by_key(|it| it.version) else { return };
+        self.forked = self.chunks(base).into_iter().map(|it| it.object).collect();
+        self.forked.push(base.object.clone());
     }
 
     /// What a read gives.
@@ -168,7 +221,10 @@ impl Bucket {
     /// [`Promise::NothingMissing`].
     pub fn check_reachable(&self) -> Result<(), Broken> {
         self.check_kept()?;
-        let missing = self.reachable(self.head()).into_iter().find(|it| self.get(it).is_none());
+        // Of the snapshot itself a fork needs nothing once it has its own.
+        let chunks = self.forked.iter().filter(|it| it.key.kind() == ObjectKind::Chunk);
+        let named = self.reachable(self.head()).into_iter().chain(chunks.cloned());
+        let missing = named.into_iter().find(|it| self.get(it).is_none());
         ensure(missing.is_none(), Promise::NothingMissing, || {
             format!("{:?} is not there", missing.map(|it| it.key))
         })
@@ -185,6 +241,7 @@ impl Bucket {
         }
         let previous = Arc::clone(&self.observed.head);
         check_floors(&previous, head)?;
+        self.check_pins(&previous, head)?;
         for change in head.changes.iter().filter(|it| previous.state_version < it.version) {
             self.take_in(change)?;
         }
@@ -201,6 +258,16 @@ impl Bucket {
         self.check_reachable()?;
         self.check_tail()?;
         Ok(Some(tag))
+    }
+
+    /// A pin goes when it has expired, and not before. None is taken away in a
+    /// world.
+    fn check_pins(&mut self, previous: &Head, head: &Head) -> Result<(), Broken> {
+        let gone: Vec<_> = previous.pins.iter().filter(|it| !head.pins.contains(it)).collect();
+        let is_over = |it: &&Pin| it.expires_at_ms.is_some_and(|it| it < self.now_ms);
+        ensure(gone.iter().all(is_over), Promise::Kept, || format!("{gone:?} are gone"))?;
+        self.has_lost_a_pin |= !gone.is_empty();
+        Ok(())
     }
 
     fn take_in(&mut self, change: &ChangeRef) -> Result<(), Broken> {
@@ -304,9 +371,6 @@ fn check_floors(previous: &Head, head: &Head) -> Result<(), Broken> {
         ("retained", previous.retained_from().get(), head.retained_from().get()),
         ("snapshot", previous.snapshot.version.get(), head.snapshot.version.get()),
     ];
-    // No pin of a world expires or is taken away.
-    let is_kept = previous.pins.iter().all(|it| head.pins.contains(it));
-    ensure(is_kept, Promise::Kept, || format!("{:?} became {:?}", previous.pins, head.pins))?;
     let fallen = floors.iter().find(|(_, then, now)| now < then);
     ensure(fallen.is_none(), Promise::NothingFalls, || format!("{fallen:?}"))
 }
@@ -323,6 +387,7 @@ impl Hash for Bucket {
                 bytes.hash(hasher);
             }
         }
+        (self.now_ms, self.has_lost_a_pin, &self.forked).hash(hasher);
         for (id, record) in &self.records {
             (id, record.request_hash, record.issued_from).hash(hasher);
         }

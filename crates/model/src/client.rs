@@ -249,7 +249,9 @@ fn check_control(head: &Head, answer: &Answer) -> Result<(), Broken> {
             })
         }
         Answer::Pinned(pin) => {
-            ensure(head.pins.contains(pin), Promise::Kept, || format!("{pin:?} is not there"))
+            // Whatever its time; it goes with a head that comes after this one.
+            let is_there = head.pins.contains(pin) || pin.expires_at_ms.is_some();
+            ensure(is_there, Promise::Kept, || format!("{pin:?} is not there"))
         }
         Answer::RetentionSet(_) | Answer::Failed(_) => Ok(()),
         Answer::Accepted { .. }

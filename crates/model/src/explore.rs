@@ -86,7 +86,7 @@ impl Model for Setup {
                 })),+]
             };
         }
-        all.extend(sometimes![AllAccepted, Doubt, NotApplied, Swept]);
+        all.extend(sometimes![AllAccepted, Doubt, NotApplied, Swept, PinExpired, Forked]);
         all
     }
 }

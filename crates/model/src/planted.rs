@@ -104,6 +104,8 @@ fn world_of(fault: Fault) -> &'static str {
         Fault::NeverSettled => "full-head",
         Fault::BaseUncompared => "compactions",
         Fault::PinsForgotten | Fault::ArchiveUnreached => "pins",
+        Fault::ExpiryUnchecked => "expiring-pins",
+        Fault::ForksForgotten => "forks",
         Fault::SweptBatchKept => "sweep-pipeline",
         Fault::SweptNameUsed | Fault::YoungDeleted => "sweep",
         Fault::TailDropped => "maintenance-window",

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headwater_core::decide::{Ask, LookUp};
-use headwater_core::head::{HeadLimits, Retention};
-use headwater_core::id::{OperationId, PinName};
+use headwater_core::head::{HeadLimits, HistoryRef, Retention};
+use headwater_core::id::{HistoryId, HistoryName, OperationId, PinName};
 use headwater_core::operation::{Issue, Key, Mutation, Operation, Precondition, Request};
 use headwater_core::publish::{Control, NewPin, Settings};
 use headwater_core::receipt::Window;
@@ -60,6 +60,10 @@ pub enum Goal {
     NotApplied,
     /// A sweep deletes something.
     Swept,
+    /// A pin that expired is gone.
+    PinExpired,
+    /// A fork has what it needs.
+    Forked,
 }
 
 impl Goal {
@@ -70,6 +74,8 @@ impl Goal {
             Self::Doubt => "somebody is in doubt",
             Self::NotApplied => "somebody is told that nothing was applied",
             Self::Swept => "something is swept",
+            Self::PinExpired => "a pin that expired is gone",
+            Self::Forked => "a fork has what it needs",
         }
     }
 }
@@ -100,6 +106,12 @@ pub struct Limits {
     pub folds: u8,
     /// A snapshot is made.
     pub compactions: u8,
+    /// An archive is made that keeps less.
+    pub releases: u8,
+    /// So much time passes that pins which expire are over.
+    pub hours: u8,
+    /// A fork reads the head after its version was pinned.
+    pub forks: u8,
     /// A sweep is run.
     pub sweeps: u8,
     /// Strong reads of the replica.
@@ -196,6 +208,10 @@ impl DriverFault {
     ];
 }
 
+/// When pins that expire do, in milliseconds since 1970; it is 0 before time
+/// passes, and later than that afterwards.
+pub const HOUR_MS: u64 = 3_600_000;
+
 /// A key of the state.
 ///
 /// # Panics
@@ -274,6 +290,30 @@ pub fn pin(name: &str, version: u64, home: usize) -> Script {
     let version = Some(StateVersion::new(version));
     let pin = NewPin { name, version, expires_at_ms: None, child: None };
     control(Control::Pin(pin), home)
+}
+
+/// A script that pins a version until some time has passed.
+pub fn pin_for_an_hour(name: &str, version: u64, home: usize) -> Script {
+    let mut script = pin(name, version, home);
+    if let Scripted::Control(Control::Pin(new)) = &mut script.ask {
+        new.expires_at_ms = Some(HOUR_MS);
+    }
+    script
+}
+
+/// A script that pins a version for a history which is forked from it.
+///
+/// # Panics
+///
+/// When `name` is none.
+pub fn pin_for_a_fork(name: &str, version: u64, home: usize) -> Script {
+    let mut script = pin(name, version, home);
+    let Ok(history) = HistoryName::parse("fork") else { panic!("a plain word") };
+    let history_id = HistoryId::from_bytes([2; 16]);
+    if let Scripted::Control(Control::Pin(new)) = &mut script.ask {
+        new.child = Some(HistoryRef { history, history_id });
+    }
+    script
 }
 
 /// A script that keeps so many versions.

@@ -79,6 +79,10 @@ pub enum Step {
     },
     /// The sweep goes on. It dies with the writer that runs it.
     Sweep,
+    /// So much time passes that pins which expire are over.
+    Hour,
+    /// A fork reads the head, and what it needs of it.
+    Fork,
     /// A strong read arrives at the replica.
     Read,
     /// The replica begins a check.
@@ -117,6 +121,12 @@ impl World {
         steps.extend((0..self.late.len()).map(|late| Step::Arrive { late }));
         self.sweep_steps(steps);
         self.replica_steps(steps);
+        if 0 < self.left.hours {
+            steps.push(Step::Hour);
+        }
+        if 0 < self.left.forks && self.bucket.can_fork() {
+            steps.push(Step::Fork);
+        }
     }
 
     fn client_steps(&self, setup: &Setup, steps: &mut Vec<Step>) {
@@ -141,7 +151,7 @@ impl World {
     }
 
     fn writer_steps(&self, setup: &Setup, writer: usize, steps: &mut Vec<Step>) {
-        let Limits { slow, failures, crashes, folds, compactions, .. } = self.left;
+        let Limits { slow, failures, crashes, folds, compactions, releases, .. } = self.left;
         let works = &self.writers[writer].works;
         for (work, it) in works.iter().enumerate() {
             steps.push(Step::Do { writer, work });
@@ -176,7 +186,9 @@ impl World {
         if 0 < crashes && self.writers[writer].publisher.observed().is_some() {
             steps.push(Step::Crash { writer });
         }
-        for (made, left) in [(Made::Segment, folds), (Made::Snapshot, compactions)] {
+        for (made, left) in
+            [(Made::Segment, folds), (Made::Snapshot, compactions), (Made::Release, releases)]
+        {
             if 0 < left && self.can_make(writer, made) {
                 steps.push(Step::Make { writer, made });
             }
@@ -267,6 +279,7 @@ impl World {
                 spend(match made {
                     Made::Segment => &mut self.left.folds,
                     Made::Snapshot => &mut self.left.compactions,
+                    Made::Release => &mut self.left.releases,
                 });
                 self.make(writer, made);
                 Ok(())
@@ -277,6 +290,16 @@ impl World {
                     spend(&mut self.left.sweeps);
                 }
                 self.sweep(setup)
+            }
+            Step::Hour => {
+                spend(&mut self.left.hours);
+                Arc::make_mut(&mut self.bucket).pass_time();
+                Ok(())
+            }
+            Step::Fork => {
+                spend(&mut self.left.forks);
+                Arc::make_mut(&mut self.bucket).fork();
+                Ok(())
             }
             Step::Read => {
                 spend(&mut self.left.reads);

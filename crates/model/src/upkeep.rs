@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_core::archive::{ArchiveUpdate, ArchivedRun, ArchivedSnapshot, Keep, Moved};
+use headwater_core::archive::{ArchiveUpdate, ArchivedRun, ArchivedSnapshot, Moved};
 use headwater_core::format;
 use headwater_core::format::chunk::ChunkEntry;
 use headwater_core::format::segment::Segment;
@@ -27,6 +27,8 @@ pub enum Made {
     Segment,
     /// A snapshot of the newest version.
     Snapshot,
+    /// An archive that keeps less.
+    Release,
 }
 
 type Objects = Vec<(ObjectRef, Bytes)>;
@@ -48,6 +50,10 @@ impl World {
         let has_something = match made {
             Made::Segment => !head.changes.is_empty(),
             Made::Snapshot => head.snapshot.version < head.state_version,
+            Made::Release => {
+                let before = self.bucket.archive(head);
+                before.keep(head, None, &self.bucket.keep()).is_news(head, &before)
+            }
         };
         has_something
             && !is_preparing
@@ -62,6 +68,9 @@ impl World {
             Made::Segment => Maintenance::Fold(fold(&self.bucket, &observed.head, &mut objects)),
             Made::Snapshot => {
                 Maintenance::Compact(compact(&self.bucket, &observed.head, &mut objects))
+            }
+            Made::Release => {
+                Maintenance::Release(release(&self.bucket, &observed.head, &mut objects))
             }
         };
         let works = &mut Arc::make_mut(&mut self.writers[writer]).works;
@@ -143,12 +152,23 @@ fn archive(
         segments: head.segments.iter().map(|it| it.object.key.clone()).collect(),
     };
     let before = bucket.archive(head);
-    let kept = before.keep(head, Some(&moved), &Keep { now_ms: 0, clock_error_ms: 0 });
+    let kept = before.keep(head, Some(&moved), &bucket.keep());
     let kept_at = (!kept.archive.is_empty()).then(|| {
         let bytes = format::archive::encode(&kept.archive);
         object(objects, ObjectKind::Archive, head.revision, bytes)
     });
     kept.into_update(head, &before, Some(&moved), kept_at)
+}
+
+/// An archive of what retention and pins want by now.
+fn release(bucket: &Bucket, head: &Head, objects: &mut Objects) -> ArchiveUpdate {
+    let before = bucket.archive(head);
+    let kept = before.keep(head, None, &bucket.keep());
+    let kept_at = (!kept.archive.is_empty()).then(|| {
+        let bytes = format::archive::encode(&kept.archive);
+        object(objects, ObjectKind::Archive, head.revision, bytes)
+    });
+    kept.into_update(head, &before, None, kept_at)
 }
 
 /// The chunk of the keys from `from` up to `to`: that of the snapshot before,

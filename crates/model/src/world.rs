@@ -95,6 +95,8 @@ impl World {
             Goal::Swept => {
                 matches!(&self.sweeper, Sweeper::Deleting { keys, .. } if !keys.is_empty())
             }
+            Goal::PinExpired => self.bucket.has_lost_a_pin(),
+            Goal::Forked => self.bucket.has_fork(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The worlds that are explored.
 
 use crate::setup::{
-    Goal, Issued, Limits, Script, Setup, add, create, look_up, pin, put, raise, remove, retain,
-    update,
+    Goal, Issued, Limits, Script, Setup, add, create, look_up, pin, pin_for_a_fork,
+    pin_for_an_hour, put, raise, remove, retain, update,
 };
 
 fn world(name: &'static str, about: &'static str, writers: usize, scripts: Vec<Script>) -> Setup {
@@ -39,6 +39,9 @@ const NONE: Limits = Limits {
     expiries: 0,
     folds: 0,
     compactions: 0,
+    releases: 0,
+    hours: 0,
+    forks: 0,
     sweeps: 0,
     reads: 0,
 };
@@ -68,6 +71,8 @@ pub fn small() -> Vec<Setup> {
         compactions(),
         pins(),
         retention(),
+        expiring_pins(),
+        forks(),
         strong_reads(),
         replica_and_sweep(),
         maintenance_and_window(),
@@ -326,6 +331,28 @@ fn retention() -> Setup {
         limits: Limits { compactions: 2, sweeps: 1, ..NONE },
         goals: &[Goal::AllAccepted, Goal::Swept],
         ..world("retention", "older versions move to an archive and out of it", 2, scripts)
+    }
+}
+
+fn expiring_pins() -> Setup {
+    let scripts = vec![add("a", 0), add("b", 0).after(0), pin_for_an_hour("p", 1, 0).after(1)];
+    Setup {
+        limits: Limits { compactions: 1, releases: 1, hours: 1, sweeps: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Swept, Goal::PinExpired],
+        ..world("expiring-pins", "a version is let go of when its pin expires", 1, scripts)
+    }
+}
+
+fn forks() -> Setup {
+    let scripts = vec![
+        create("a", 0, "x").and(&[put("n")]),
+        remove("b", 0, "x").after(0),
+        pin_for_a_fork("f", 1, 0).after(0),
+    ];
+    Setup {
+        limits: Limits { compactions: 2, forks: 1, sweeps: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Swept, Goal::Forked],
+        ..world("forks", "a fork names chunks of its source, which goes on", 1, scripts)
     }
 }
 

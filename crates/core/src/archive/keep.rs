@@ -105,14 +105,16 @@ impl Archive {
         };
         let is_over = |it: &&Pin| {
             let end = it.expires_at_ms.map(|at| at.saturating_add(keep.clock_error_ms));
-            it.child.is_none() && end.is_some_and(|it| it < keep.now_ms)
+            it.child.is_none()
+                && end.is_some_and(|it| it < keep.now_ms || planted!(ExpiryUnchecked))
         };
         let expired: Vec<Pin> = head.pins.iter().filter(is_over).cloned().collect();
         let retained_from = archive.retained_from(head, newest, keep);
         let pins = head.pins.iter().filter(|it| !expired.contains(it)).map(|it| it.version);
         let pinned: BTreeSet<_> = pins.filter(|it| *it < retained_from).collect();
 
-        let forked = head.forks().flat_map(|it| archive.fork_bases(it)).collect();
+        let forks = head.forks().filter(|_| !planted!(ForksForgotten));
+        let forked = forks.flat_map(|it| archive.fork_bases(it)).collect();
         let wanted = Wanted { retained_from, newest, pinned, forked };
         archive.let_runs_go(&wanted);
         archive.let_snapshots_go(&wanted);

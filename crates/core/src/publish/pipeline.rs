@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::answer::{Answer, SubmitError};
 use super::batch::{Batch, BatchId, Decided, DecidedChange, Pending, Phase, StagedChange, told};
-use super::event::{Effect, FoundRecord, Pace, Ticket, Trouble};
+use super::event::{Effect, FoundRecord, Pace, RecordSays, Ticket, Trouble};
 use super::prediction::Prediction;
 use super::{Item, Publisher, Settings};
 use crate::change::Change;
@@ -359,9 +359,14 @@ impl Publisher {
             }
             let found = records.iter().find(|it| Some(it.ticket) == pending.ticket);
             match found.map(|it| &it.says) {
-                None => *is_durable = true,
+                None => {
+                    *is_durable = true;
+                    let (request_hash, issued_from) = (operation.request_hash, *issued_from);
+                    self.records.note(&operation.id, RecordSays { request_hash, issued_from });
+                }
                 Some(Ok(says)) if says.request_hash == operation.request_hash => {
                     *is_durable = true;
+                    self.records.note(&operation.id, *says);
                     if *issued_from != says.issued_from && !planted!(RecordIgnored) {
                         *issued_from = says.issued_from;
                         is_changed = true;

@@ -81,6 +81,7 @@ impl Publisher {
             }
         }
         self.staged.hash(hasher);
+        self.records.shape(hasher);
         self.prepared.iter().for_each(|(at, _)| places.time(*at).hash(hasher));
         maintenance_shape(self.prepared.iter().map(|(_, it)| it), hasher);
     }

@@ -119,6 +119,50 @@ fn a_record_is_durable_before_the_first_publication() {
     assert_eq!(record.issued_from, version(0));
 }
 
+/// The record is known to be there: asked again, the operation is uploaded
+/// nothing for, and its issue version is still the first one.
+#[test]
+fn a_repetition_of_an_operation_whose_record_is_known_writes_no_record() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let op = add("a", 1).service_kept();
+    let first = rig.submit(writer, &op);
+    rig.run(writer);
+    rig.receipt(first);
+    rig.submit(writer, &add("b", 1).issued_from(1));
+    rig.run(writer);
+
+    let again = rig.submit(writer, &op);
+    rig.run_but(writer, &[Kind::Stage]);
+    assert!(!rig.has(writer, Kind::Stage), "nothing is to be written");
+    assert_eq!(rig.receipt(again), rig.receipt(first));
+
+    // Another request under the id is told apart by what is stored.
+    let other = rig.submit(writer, &add("a", 2).service_kept());
+    rig.run(writer);
+    assert_eq!(*rig.error(other), SubmitError::IdReused);
+}
+
+#[test]
+fn a_known_record_keeps_an_operation_whose_receipt_is_gone_from_being_applied_again() {
+    let narrow = Window { versions_max: 1, bytes_max: 1 << 20 };
+    let mut rig = Rig::new();
+    let writer = rig.writer_with(Settings { window: narrow, ..settings() });
+    let op = add("a", 1).service_kept();
+    rig.submit(writer, &op);
+    rig.run(writer);
+    for number in 1..4 {
+        rig.submit(writer, &add(number.to_string(), 1).issued_from(number));
+        rig.run(writer);
+    }
+
+    let again = rig.submit(writer, &op);
+    rig.run(writer);
+
+    assert!(matches!(rig.answer(again), Answer::Unknown { .. }), "{:?}", rig.answer(again));
+    assert_eq!(rig.bucket.accepted(&op.id()).len(), 1);
+}
+
 #[test]
 fn a_found_record_with_an_older_version_leads_to_the_receipt_or_to_unknown() {
     let narrow = Window { versions_max: 2, bytes_max: 1 << 20 };

@@ -168,10 +168,11 @@ impl Rig {
         self.writers.len() - 1
     }
 
-    fn publisher(&mut self, settings: Settings) -> Publisher {
+    fn publisher(&mut self, mut settings: Settings) -> Publisher {
         self.seeds += 1;
-        let publisher_id = std::format!("{}-{}", settings.publisher_id, self.seeds);
-        Publisher::new(Settings { publisher_id, ..settings }, [self.seeds; 32])
+        // Whoever publishes under one name is one process.
+        settings.publisher_id = std::format!("{}-{}", settings.publisher_id, self.seeds);
+        Publisher::new(settings, [self.seeds; 32])
     }
 
     /// The process dies and another one starts. What it was asked stays
