@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is to be forked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fork {
+pub struct Fork {
     /// The history.
     pub source: HistoryName,
     /// Its version; `None` for the newest.

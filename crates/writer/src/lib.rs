@@ -56,11 +56,13 @@ use tokio::time::Instant;
 
 pub use self::config::{ConfigError, WriterConfig};
 pub use self::driver::{AskError, Question, Told};
+pub use self::fork::Fork;
 use self::histories::Histories;
 pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;
 use self::metrics::WriterMetrics;
+pub use self::restore::{Restore, RestoreError, Restored};
 use self::retention_service::RetentionRpc;
 pub use self::sweep::{SweepError, SweepOptions, SweepReport, SweptObject};
 use self::write_service::WriteRpc;
@@ -261,6 +263,39 @@ impl Writer {
     /// A dropped call may be carried out all the same.
     pub async fn compact(&self, history: &HistoryName) -> Result<bool, AskError> {
         self.histories.compact(history).await
+    }
+
+    /// Forks a history without gRPC, or finds what an earlier call with the same
+    /// id has forked.
+    ///
+    /// # Errors
+    ///
+    /// [`LifecycleError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have forked it; the same call goes on.
+    pub async fn fork(&self, fork: &Fork) -> Result<(), LifecycleError> {
+        let deadline = Instant::now() + self.histories.config.operation_timeout();
+        self.histories.fork(fork, deadline).await.map(drop)
+    }
+
+    /// Restores an older version without gRPC: one more version with its state.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Writer::ask`].
+    pub async fn restore(
+        &self,
+        history: &HistoryName,
+        restore: &Restore,
+    ) -> Result<Restored, RestoreError> {
+        let deadline = Instant::now() + self.histories.config.operation_timeout();
+        self.histories.restore(history, restore, deadline).await
     }
 
     /// Stops taking questions, answers those that wait, and ends every task.

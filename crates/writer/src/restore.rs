@@ -28,7 +28,7 @@ use crate::histories::Histories;
 
 /// What is to be restored, and as which operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Restore {
+pub struct Restore {
     /// The version whose state is wanted.
     pub version: StateVersion,
     /// The operation's id, the same across retries.
@@ -41,7 +41,7 @@ pub(crate) struct Restore {
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Restored {
+pub enum Restored {
     /// There is a version with the old state.
     Accepted {
         /// The proof; `None` where the newest version had the state already and
@@ -60,7 +60,7 @@ pub(crate) enum Restored {
 
 /// Why a version was not restored.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RestoreError {
+pub enum RestoreError {
     /// The difference is over the limits of one operation.
     #[error("the difference is more than one operation takes; fork the history instead")]
     TooLarge,

@@ -37,7 +37,11 @@ use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::publish::{
+<<<<<<< HEAD
     Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, ReadOutcome, Ticket, Trouble,
+=======
+    Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, Ticket, Trouble,
+>>>>>>> b447aba (Writer: whoever cannot be answered in time takes no place in a batch)
 };
 use headwater_core::version::Revision;
 use headwater_daemon::trace::Origin;
@@ -392,9 +396,20 @@ impl Driver {
         events
     }
 
+    /// Those whose time is up. With more in the queue than goes into a batch,
+    /// also those whose time will be up before one more replacement: they would
+    /// be answered `in doubt`, in the place of others who can be served. A queue
+    /// in which everybody waits for longer than a deadline would otherwise serve
+    /// nobody, since those in front are the ones whose time is up.
+    fn expire(&mut self, is_batch_forming: bool) -> Vec<Event> {
+        let is_full = self.parts.config.batch_operations_max < self.waiting.len();
+        let ahead = if is_batch_forming && is_full { self.attempt } else { Duration::ZERO };
+        let expired = self.waiting.expired(Instant::now() + ahead);
+        expired.into_iter().map(|ticket| Event::Expired { ticket }).collect()
+    }
+
     fn on_deadline(&mut self) {
-        let expired = self.waiting.expired(Instant::now());
-        let events: Vec<_> = expired.into_iter().map(|ticket| Event::Expired { ticket }).collect();
+        let events = self.expire(false);
         let effects = self.publisher.on_all(events);
         self.carry_out(effects);
     }
@@ -443,10 +458,14 @@ impl Driver {
             }
         };
         let is_read = matches!(event, Event::HeadRead(_));
+        let is_success = matches!(event, Event::Published(PublishReply::Replaced { .. }));
         // What was asked meanwhile goes in first: there may be room for it now.
         let mut events = self.take_inbox();
         events.extend(paced);
         events.push(event);
+        // Whoever cannot be answered in time takes no place in a batch. After
+        // the event: it may be their answer.
+        events.extend(self.expire(is_success));
         let effects = self.publisher.on_all(events);
         self.carry_out(effects);
         self.measured.end_span();

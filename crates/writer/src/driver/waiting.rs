@@ -74,6 +74,10 @@ impl Waiting {
         tickets
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_ticket.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_ticket.is_empty()
     }

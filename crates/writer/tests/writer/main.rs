@@ -19,6 +19,7 @@ mod limits;
 mod lost_answer;
 mod older;
 mod overview;
+mod overload;
 mod pacing;
 mod process;
 mod races;
