@@ -55,7 +55,7 @@ pub use self::follower::PushedHead;
 pub use self::local::Pinned;
 pub use self::reader::Reader;
 pub use self::ready::ReadinessOptions;
-pub use self::replica::{Replica, StartError, start, start_measured};
+pub use self::replica::{Replica, StartError, start, start_measured, start_over};
 pub use self::service::{ReadRpc, WatchRpc};
 pub use self::times::VersionAt;
 pub use self::watch::{

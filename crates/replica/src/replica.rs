@@ -98,6 +98,37 @@ fn start_with(
         Some(dir) => Some(DiskCache::open(dir, config.cache_disk_bytes)?),
         None => None,
     };
+    begin(store, disk, config, entropy, metrics)
+}
+
+/// As [`start`], with a cache on disk that was opened elsewhere; `config` names
+/// another one in vain.
+///
+/// # Errors
+///
+/// [`StartError`]; nothing was started.
+///
+/// # Panics
+///
+/// As [`start`].
+pub fn start_over(
+    store: Arc<dyn Store>,
+    disk: Option<DiskCache>,
+    config: ReplicaConfig,
+    entropy: Entropy,
+) -> Result<Replica, StartError> {
+    let metrics = ReplicaMetrics::new(&headwater_daemon::metrics::none(), None);
+    begin(store, disk, config, entropy, metrics)
+}
+
+fn begin(
+    store: Arc<dyn Store>,
+    disk: Option<DiskCache>,
+    config: ReplicaConfig,
+    entropy: Entropy,
+    metrics: ReplicaMetrics,
+) -> Result<Replica, StartError> {
+    config.validate()?;
     let config = Arc::new(config);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let subscribers_entropy = entropy.clone();

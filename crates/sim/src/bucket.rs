@@ -68,6 +68,11 @@ impl Bucket {
         self.0.truth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes down a fault of whoever sends.
+    pub(crate) fn violation(&self, what: String) {
+        self.truth().violation(what);
+    }
+
     /// The store below everything, for looking at it.
     pub(crate) fn behind(&self) -> Arc<dyn Store> {
         Arc::new(self.0.objects.clone())

@@ -80,7 +80,7 @@ impl Client {
             index,
             head_key: history.head_key(),
             history,
-            knowing: Knowing { seen: 0, read_at: 0 },
+            knowing: Knowing { seen: 0, read_at: 0, epoch: 0 },
             last: None,
             only_writer: None,
         }
@@ -219,6 +219,10 @@ impl Client {
             _ => 0,
         };
         self.knowing.seen = self.knowing.seen.max(reached);
+        if let Answer::Failed(SubmitError::Fenced { writer_epoch }) = answer {
+            // The operation is over; the next one is the new owner's.
+            self.knowing.epoch = self.knowing.epoch.max(*writer_epoch);
+        }
     }
 
     #[expect(

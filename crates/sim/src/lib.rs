@@ -25,18 +25,24 @@ mod bucket;
 mod chaos;
 mod client;
 mod dice;
+mod disk;
+pub mod kept;
 mod link;
 mod model;
 mod plan;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod process;
 mod reading;
 pub mod real;
 mod requests;
 mod run;
 mod scenarios;
+mod steward;
 mod totals;
 mod trace;
 mod truth;
+mod watching;
 mod weather;
 mod world;
 

@@ -43,6 +43,8 @@ struct Inner {
     hold: Hold,
     n_calls: AtomicU64,
     n_replacements: AtomicU64,
+    /// The last head that was sent.
+    last_head: Mutex<Bytes>,
     script: Script,
     is_silent: Arc<AtomicBool>,
 }
@@ -197,6 +199,7 @@ impl Link {
             hold,
             n_calls,
             n_replacements,
+            last_head: Mutex::default(),
             script,
             is_silent,
         }))
@@ -276,13 +279,10 @@ async fn travel<A: Answer>(
     let mut answer = apply(&link.bucket);
     note(&link, call, &key, &answer);
     if let Fate::Repeats { after } = fate {
-        // Answered as the first or as the second one. A head write only as the
-        // first: adapters send it once, and a copy that the network makes is
-        // answered to nobody. Something in between that repeats it and passes
-        // the second answer on is ordered by a story.
-        let is_ordered = !link.script.replacements.is_empty();
-        let is_head = matches!(call, Call::ReplaceHead | Call::CreateHead) && !is_ordered;
-        if is_head || link.dice.percent(50) {
+        // Answered as the first or as the second one: what is in between may
+        // repeat a request, and pass on what it heard last.
+        let is_ordered = !link.script.replacements.is_empty() && call == Call::ReplaceHead;
+        if !is_ordered && link.dice.percent(50) {
             sleep(back).await;
             let _gone = reply.send(answer);
             sleep(after).await;
@@ -320,6 +320,13 @@ impl Store for Link {
     }
 
     async fn replace_head(&self, key: &str, if_match: &Tag, bytes: Bytes) -> HeadWrite {
+        let last = std::mem::replace(
+            &mut *self.0.last_head.lock().unwrap_or_else(PoisonError::into_inner),
+            bytes.clone(),
+        );
+        if last == bytes {
+            self.0.bucket.violation(format!("{:?} sends one head twice", self.0.of));
+        }
         let (at, tag) = (key.to_owned(), if_match.clone());
         self.carry(Call::ReplaceHead, key, move |it| it.replace_head(&at, &tag, &bytes)).await
     }

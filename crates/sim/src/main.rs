@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use headwater_sim::{Keep, Kind, Plan, Report, Scenario, Totals, run};
+use headwater_sim::{Keep, Kind, Plan, Report, Scenario, Totals, kept, run};
 use headwater_store::Entropy;
 
 /// Runs whole deployments under seeds, with everything that can go wrong, and
@@ -35,6 +35,17 @@ struct Arguments {
     /// Plays a story by its name instead; `list` names all of them.
     #[arg(long)]
     scenario: Option<String>,
+    /// Plants this fault in a driver, and hunts it; `all` is each in turn.
+    #[cfg(feature = "planted")]
+    #[arg(long)]
+    plant: Option<String>,
+    /// Runs the seeds that once found a fault, and nothing else.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "scenario"])]
+    kept: bool,
+    /// Fails also where fewer than one seed in three have a death, a lost reply
+    /// and a sweep: such a set shows little.
+    #[arg(long)]
+    one_in_three: bool,
     /// Prints everything that happens.
     #[arg(long)]
     trace: bool,
@@ -63,10 +74,17 @@ const RUN_MAX: Duration = Duration::from_secs(150);
 #[expect(clippy::print_stdout, reason = "a command says what it found")]
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    #[cfg(feature = "planted")]
+    if let Some(name) = &arguments.plant {
+        return hunt_planted(name, &arguments);
+    }
     if arguments.scenario.as_deref().is_some_and(|it| Scenario::find(it).is_none()) {
         let names: Vec<_> = Scenario::ALL.iter().map(|it| it.name).collect();
         println!("scenarios: {}", names.join(", "));
         return ExitCode::FAILURE;
+    }
+    if arguments.kept {
+        return run_kept(&arguments);
     }
     let first = arguments.seed.unwrap_or_else(|| Entropy::from_os().below(1_000_000_000));
     let hunt = Hunt {
@@ -94,7 +112,53 @@ fn main() -> ExitCode {
     let seconds = watch.elapsed().as_secs_f64();
     println!("{totals}");
     println!("seeds {first} and following, {seconds:.1} s of wall time");
+    if arguments.one_in_three && totals.with_all * 3 < totals.seeds {
+        println!("fewer than one seed in three have a death, a lost reply and a sweep");
+        return ExitCode::FAILURE;
+    }
     if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[expect(clippy::print_stdout, reason = "a command says what it found")]
+fn run_kept(arguments: &Arguments) -> ExitCode {
+    let mut totals = Totals::default();
+    for it in kept::all() {
+        println!("{:?} {}: {}", it.kind, it.seed, it.found);
+        let report = run(Plan::draw(it.kind, it.seed), Keep::Count);
+        for violation in &report.violations {
+            println!("seed {}: {violation}", it.seed);
+            println!("{}", see(arguments, it.seed));
+        }
+        totals.add(&report);
+    }
+    println!("{totals}");
+    if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Hunts faults that are planted in the drivers.
+#[cfg(feature = "planted")]
+#[expect(clippy::print_stdout, reason = "a command says what it found")]
+fn hunt_planted(name: &str, arguments: &Arguments) -> ExitCode {
+    use headwater_sim::planted::{ground, hunt};
+    use headwater_store::planted::{Fault, plant};
+
+    let is_meant = |it: &&Fault| name == "all" || name == it.name();
+    let mut is_found = true;
+    for fault in Fault::ALL.iter().filter(is_meant) {
+        if let Some(seed) = arguments.seed {
+            plant(Some(*fault));
+            let keep = if arguments.trace { Keep::Print } else { Keep::Count };
+            let report = run(ground(*fault, seed), keep);
+            report.violations.iter().for_each(|it| println!("seed {seed}: {it}"));
+            println!("{}", report.summary());
+            continue;
+        }
+        let hunted = hunt(*fault, arguments.seeds.unwrap_or(60));
+        println!("{}", hunted.line());
+        hunted.besides.iter().for_each(|it| println!("without the fault: {it}"));
+        is_found &= hunted.found.is_some() && hunted.besides.is_empty();
+    }
+    if is_found { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The wall clock: of no run, only of the hunt.

@@ -154,6 +154,19 @@ impl Model {
         Some((resolved, results))
     }
 
+    /// The same up to a moment, for a history that goes on from there.
+    pub(crate) fn at(&self, at: Moment) -> Self {
+        let written = |all: &Vec<Written>| {
+            let until = all.partition_point(|it| it.by < at);
+            let all = all[..until].iter();
+            all.map(|it| Written { by: it.by, value: it.value.clone() }).collect()
+        };
+        Self {
+            keys: self.keys.iter().map(|(key, it)| (key.clone(), written(it))).collect(),
+            ranges: self.ranges.iter().filter(|it| it.1 < at).cloned().collect(),
+        }
+    }
+
     /// Takes down what an operation did.
     pub(crate) fn apply(&mut self, by: Place, mutations: &[Resolved]) {
         for mutation in mutations {

@@ -8,6 +8,7 @@ use headwater_store::LayersConfig;
 use headwater_writer::WriterConfig;
 
 use crate::dice::Dice;
+use crate::disk::DiskPlan;
 use crate::weather::Weather;
 
 /// How a plan is drawn.
@@ -31,6 +32,14 @@ pub struct Plan {
     pub(crate) replicas: Vec<ReplicaConfig>,
     pub(crate) histories: usize,
     pub(crate) clients: usize,
+    /// Parties that watch.
+    pub(crate) watchers: usize,
+    /// Whether operations carry a writer epoch.
+    pub(crate) is_exclusive: bool,
+    /// About how often somebody pins, forks, restores and the like.
+    pub(crate) stewards: Option<Duration>,
+    /// What the disks of replicas are like, where they have any.
+    pub(crate) disks: Option<DiskPlan>,
     pub(crate) operations_each: u64,
     pub(crate) mix: Mix,
     pub(crate) to_bucket: Weather,
@@ -104,6 +113,10 @@ impl Plan {
             replicas: vec![ReplicaConfig::default()],
             histories: 1,
             clients: 256,
+            watchers: 0,
+            is_exclusive: false,
+            stewards: None,
+            disks: None,
             operations_each: 400,
             mix: Mix::plain(),
             to_bucket: way(20),
@@ -153,6 +166,8 @@ fn swarm(seed: u64) -> Plan {
     let clients = dice.between(8, 96);
     let replacement_interval = if is_limited { Duration::from_secs(1) } else { Duration::ZERO };
     let lasts = dice.ms(5_000, 60_000);
+    // By labels of their own, so that seeds which were kept stay what they are.
+    let more = Dice::new(seed, "plan: watches and stewards");
     Plan {
         seed,
         kind: Kind::Swarm,
@@ -160,6 +175,10 @@ fn swarm(seed: u64) -> Plan {
         replicas,
         histories: usize::try_from(dice.pick(&[1_u64, 1, 1, 2, 3])).unwrap_or(1),
         clients: usize::try_from(clients).unwrap_or(8),
+        watchers: more.pick(&[0, 1, 2, 6]),
+        is_exclusive: more.percent(20),
+        disks: more.percent(50).then(|| disk_plan(&more)),
+        stewards: more.percent(60).then(|| more.ms(200, 3_000)),
         operations_each: 6_000 / clients,
         mix: mix(&dice),
         to_bucket: bucket_weather(&dice),
@@ -226,6 +245,14 @@ fn replica_config(dice: &Dice) -> ReplicaConfig {
         scan_ms: dice.pick(&[500, 60_000]),
         fetches_max: dice.pick(&[1, 4, 16]),
         ..ReplicaConfig::default()
+    }
+}
+
+fn disk_plan(dice: &Dice) -> DiskPlan {
+    DiskPlan {
+        bytes_max: dice.pick(&[10 << 10, 100 << 10, 10 << 20]),
+        read_takes: dice.ms(0, 20),
+        full: dice.pick(&[0, 0, 50, 500]),
     }
 }
 

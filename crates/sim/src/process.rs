@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::id::HistoryName;
 use headwater_replica::{Reader, Replica, ReplicaConfig};
+use headwater_state::{DiskCache, DiskReadings};
 use headwater_store::{Clock, Layers, LayersConfig, Store};
 use headwater_writer::{AskError, HeadNotice, Question, Told, Writer, WriterConfig};
 use tokio::sync::broadcast::error::RecvError;
@@ -17,9 +18,14 @@ use tokio::task::JoinSet;
 
 use crate::bucket::Bucket;
 use crate::dice::{Dice, entropy};
+use crate::disk::{Disk, DiskPlan};
 use crate::link::{Hold, Link, LinkParts, Script};
 use crate::trace::Trace;
 use crate::weather::{Climate, Party, Weather};
+
+/// What the clock on the wall shows when a run begins, in milliseconds since
+/// 1970.
+pub(crate) const CLOCK_BEGINS_MS: u64 = 1_800_000_000_000;
 
 /// What a process is.
 #[derive(Clone, Debug)]
@@ -45,11 +51,15 @@ pub(crate) struct Surroundings {
     pub(crate) trace: Arc<Trace>,
     pub(crate) to_bucket: Weather,
     pub(crate) layers: LayersConfig,
+    pub(crate) disks: Option<DiskPlan>,
 }
 
 struct State {
     role: Role,
     script: Script,
+    disk: Option<Disk>,
+    /// What became of the caches of lives that are over.
+    readings: Vec<DiskReadings>,
     n_lives: u64,
     n_deaths: u64,
     life: Option<Life>,
@@ -59,6 +69,7 @@ struct State {
 struct Life {
     server: Server,
     is_silent: Arc<AtomicBool>,
+    cache: Option<DiskCache>,
     /// Calls that it serves, and what it does by itself.
     tasks: JoinSet<()>,
 }
@@ -70,7 +81,21 @@ enum Server {
 
 impl Process {
     pub(crate) fn new(index: usize, role: Role, surroundings: Surroundings) -> Self {
-        let state = State { role, script: Script::default(), n_lives: 0, n_deaths: 0, life: None };
+        let disk = match &role {
+            Role::Writer(_) => None,
+            Role::Replica(_) => {
+                surroundings.disks.map(|it| Disk::new(it, surroundings.seed, index))
+            }
+        };
+        let state = State {
+            role,
+            script: Script::default(),
+            disk,
+            readings: Vec::new(),
+            n_lives: 0,
+            n_deaths: 0,
+            life: None,
+        };
         Self { index, hold: Hold::default(), surroundings, state: Mutex::new(state) }
     }
 
@@ -90,6 +115,13 @@ impl Process {
     /// How often it was killed.
     pub(crate) fn deaths(&self) -> u64 {
         self.state().n_deaths
+    }
+
+    /// What became of its caches, over all its lives.
+    pub(crate) fn disk_readings(&self) -> Vec<DiskReadings> {
+        let state = self.state();
+        let now = state.life.as_ref().and_then(|it| it.cache.as_ref()).map(DiskCache::readings);
+        state.readings.iter().copied().chain(now).collect()
     }
 
     pub(crate) fn is_writer(&self) -> bool {
@@ -113,11 +145,12 @@ impl Process {
         }
         state.n_lives += 1;
         let n = state.n_lives;
-        let Surroundings { seed, bucket, climate, trace, to_bucket, layers } =
+        let Surroundings { seed, bucket, climate, trace, to_bucket, layers, disks: _ } =
             self.surroundings.clone();
         trace.event(format_args!("process {}: starts, life {n}", self.index));
         let label = |what: &str| format!("process {} life {n}: {what}", self.index);
         let is_silent = Arc::new(AtomicBool::new(false));
+        let cache = state.disk.as_mut().and_then(|it| it.next_life(&trace, self.index));
         let link = Link::new(LinkParts {
             is_silent: Arc::clone(&is_silent),
             bucket,
@@ -130,15 +163,18 @@ impl Process {
             script: std::mem::take(&mut state.script),
         });
         let layers = Layers::around(Arc::new(link), layers, entropy(seed, &label("repeats")));
-        let server = server(&state.role, layers.store, seed, &label("service"));
-        state.life = Some(Life { server, is_silent, tasks: JoinSet::new() });
+        let server = server(&state.role, layers.store, cache.clone(), seed, &label("service"));
+        state.life = Some(Life { server, is_silent, cache, tasks: JoinSet::new() });
     }
 
     /// Kills the process.
     pub(crate) fn kill(&self) {
         let life = self.state().life.take();
-        if life.is_some() {
-            self.state().n_deaths += 1;
+        if let Some(life) = &life {
+            let mut state = self.state();
+            state.n_deaths += 1;
+            state.readings.extend(life.cache.as_ref().map(DiskCache::readings));
+            drop(state);
             self.surroundings.trace.event(format_args!("process {}: is killed", self.index));
         }
         // Outside of the lock: dropping runs the drops of all that it did.
@@ -162,7 +198,13 @@ impl Process {
     }
 }
 
-fn server(role: &Role, store: Arc<dyn Store>, seed: u64, label: &str) -> Server {
+fn server(
+    role: &Role,
+    store: Arc<dyn Store>,
+    cache: Option<DiskCache>,
+    seed: u64,
+    label: &str,
+) -> Server {
     let refused = |it: &dyn std::error::Error| panic!("the plan's settings are refused: {it}");
     match role {
         Role::Writer(config) => {
@@ -175,7 +217,7 @@ fn server(role: &Role, store: Arc<dyn Store>, seed: u64, label: &str) -> Server 
         }
         Role::Replica(config) => {
             let config = ReplicaConfig::clone(config);
-            match headwater_replica::start(store, config, entropy(seed, label)) {
+            match headwater_replica::start_over(store, cache, config, entropy(seed, label)) {
                 Ok(replica) => Server::Replica(Arc::new(replica)),
                 Err(error) => refused(&error),
             }
@@ -187,7 +229,7 @@ fn server(role: &Role, store: Arc<dyn Store>, seed: u64, label: &str) -> Server 
 /// way, as after a bad adjustment.
 fn clock(dice: &Dice) -> Clock {
     const HOUR_MS: u64 = 3_600_000;
-    let clock = Clock::virtual_from(1_800_000_000_000);
+    let clock = Clock::virtual_from(CLOCK_BEGINS_MS);
     let off_ms = i64::try_from(dice.between(0, 2 * HOUR_MS)).unwrap_or(0);
     clock.set_skew_ms(off_ms - 3_600_000);
     clock

@@ -130,6 +130,18 @@ impl Client {
         read.await?.err()
     }
 
+    /// Why a replica does not have a version at hand, or cannot make it.
+    pub(crate) async fn pin_failure(
+        &self,
+        replica: usize,
+        consistency: Consistency,
+    ) -> Option<ReadFailure> {
+        let read = self.call_replica(replica, move |reader, deadline| {
+            async move { reader.pin(consistency, deadline).await.map(drop) }.boxed()
+        });
+        read.await?.err()
+    }
+
     async fn read_changes(&mut self, replica: usize, consistency: Consistency) {
         let range = ChangeRange {
             from: StateVersion::new(self.draw_older()),

@@ -18,6 +18,8 @@ pub(crate) struct Knowing {
     pub(crate) seen: u64,
     /// One that it has read from, or less.
     pub(crate) read_at: u64,
+    /// The writer epoch that it was told of.
+    pub(crate) epoch: u64,
 }
 
 pub(crate) fn key(text: &str) -> Option<Key> {
@@ -76,7 +78,7 @@ pub(crate) fn draw_operation(
         request_hash: request.hash(),
         request: Arc::new(request),
         issue,
-        writer_epoch: 0,
+        writer_epoch: knowing.epoch,
         history_id: None,
     })
 }

@@ -19,8 +19,10 @@ use crate::client::{Client, Done};
 use crate::dice::Dice;
 use crate::plan::Plan;
 use crate::process::Serving;
+use crate::steward::Steward;
 use crate::trace::Keep;
 use crate::truth::Tally;
+use crate::watching::Watching;
 use crate::world::World;
 
 /// Once everything works again, some operation ends within this time, until all
@@ -51,6 +53,9 @@ pub struct Report {
     pub tally: Tally,
     /// Processes that were killed.
     pub deaths: u64,
+    /// Objects that were read from disks, files on them that were found to be
+    /// damaged, and writes that failed.
+    pub disk: (u64, u64, u64),
     /// Replies that were lost, of the bucket's and of processes.
     pub lost_replies: u64,
     /// Messages that a partition stopped.
@@ -127,6 +132,16 @@ async fn live(world: &Arc<World>, done: &Arc<Done>) {
     for index in 0..world.plan.clients {
         clients.spawn(Client::new(world, done, index).run());
     }
+    let mut watchers = JoinSet::new();
+    for index in 0..world.plan.watchers {
+        watchers.spawn(Watching::new(world, index).run());
+    }
+    let mut stewards = JoinSet::new();
+    if let Some(every) = world.plan.stewards {
+        for index in 0..world.histories.len() {
+            stewards.spawn(Steward::new(world, done, index).run(every));
+        }
+    }
     let mut trouble = tokio::spawn(chaos::run(Arc::clone(world)));
     tokio::select! {
         biased;
@@ -142,6 +157,11 @@ async fn live(world: &Arc<World>, done: &Arc<Done>) {
             break;
         }
         before = ended();
+    }
+    world.end();
+    join_all(&mut stewards).await;
+    if timeout(PROGRESS_MAX, join_all(&mut watchers)).await.is_err() {
+        world.truth().violation(format!("a watch has not come to its end after {PROGRESS_MAX:?}"));
     }
     settle(world, done).await;
 }
@@ -183,10 +203,10 @@ pub(crate) async fn create_histories(world: &Arc<World>) {
         let id = HistoryId::from_bytes(id);
         for _ in 0..1_000 {
             let (told, is_created) = tokio::sync::oneshot::channel();
-            let name = history.clone();
+            let (name, is_exclusive) = (history.clone(), world.plan.is_exclusive);
             world.processes[0].serve(|serving| async move {
                 if let Serving::Writer(writer) = serving {
-                    let _gone = told.send(writer.create(&name, id, false).await.is_ok());
+                    let _gone = told.send(writer.create(&name, id, is_exclusive).await.is_ok());
                 }
             });
             if is_created.await == Ok(true) {
@@ -224,6 +244,11 @@ async fn last_look(world: &Arc<World>, done: &Arc<Done>) {
     }
 }
 
+fn disk_readings(world: &World) -> (u64, u64, u64) {
+    let all = world.processes.iter().flat_map(crate::process::Process::disk_readings);
+    all.fold((0, 0, 0), |sum, it| (sum.0 + it.hits, sum.1 + it.damaged, sum.2 + it.write_failures))
+}
+
 /// The run in numbers, and what was wrong.
 pub(crate) fn report(world: &Arc<World>, done: &Done) -> Report {
     let count = |it: &std::sync::atomic::AtomicU64| it.load(Ordering::Relaxed);
@@ -241,6 +266,7 @@ pub(crate) fn report(world: &Arc<World>, done: &Done) -> Report {
         in_doubt: count(&done.in_doubt),
         tally: truth.tally,
         deaths: world.processes.iter().map(crate::process::Process::deaths).sum(),
+        disk: disk_readings(world),
         lost_replies: count(&world.climate.lost_replies),
         cut_off: count(&world.climate.cut_off),
         throttled: count(&world.climate.throttled),

@@ -29,6 +29,7 @@ pub struct Totals {
     unknown: u64,
     in_doubt: u64,
     deaths: u64,
+    disk: (u64, u64, u64),
     lost_replies: u64,
     cut_off: u64,
     throttled: u64,
@@ -62,6 +63,9 @@ impl Totals {
         self.unknown += report.unknown;
         self.in_doubt += report.in_doubt;
         self.deaths += report.deaths;
+        self.disk.0 += report.disk.0;
+        self.disk.1 += report.disk.1;
+        self.disk.2 += report.disk.2;
         self.lost_replies += report.lost_replies;
         self.cut_off += report.cut_off;
         self.throttled += report.throttled;
@@ -88,7 +92,9 @@ impl Report {
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { heads, versions, accepted, snapshots, segments, sweeps, deleted } = self.tally;
+        let Tally { heads, versions, accepted, snapshots, segments, sweeps, deleted, .. } =
+            self.tally;
+        let Tally { watched, pins, forks, restores, epochs, .. } = self.tally;
         let Self { seeds, operations, reads, attempts, rejected, unknown, in_doubt, .. } = self;
         writeln!(f, "{seeds} seeds, {} of them failed: {:?}", self.failed.len(), self.failed)?;
         writeln!(
@@ -104,8 +110,18 @@ impl fmt::Display for Totals {
         )?;
         writeln!(
             f,
+            "{watched} versions told by watches, {pins} pins, {forks} forks, {restores} restores, \
+             {epochs} epochs raised"
+        )?;
+        writeln!(
+            f,
             "{} deaths, {} lost replies, {} messages cut off, {} calls throttled",
             self.deaths, self.lost_replies, self.cut_off, self.throttled
+        )?;
+        let (hits, damaged, failures) = self.disk;
+        writeln!(
+            f,
+            "{hits} objects read from disks, {damaged} found damaged, {failures} writes failed"
         )?;
         writeln!(
             f,

@@ -1,5 +1,6 @@
 //! Everything of one run, as its parties share it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub(crate) struct World {
     truth: Arc<Mutex<Truth>>,
     network: Dice,
     began: Instant,
+    is_over: AtomicBool,
 }
 
 /// What a call over the network came to.
@@ -54,6 +56,7 @@ impl World {
             trace: Arc::clone(&trace),
             to_bucket: plan.to_bucket,
             layers: plan.layers,
+            disks: plan.disks,
         };
         let writers = plan.writers.iter().cloned().map(|it| Role::Writer(Box::new(it)));
         let replicas = plan.replicas.iter().cloned().map(|it| Role::Replica(Box::new(it)));
@@ -75,11 +78,22 @@ impl World {
             truth,
             network,
             began: Instant::now(),
+            is_over: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn truth(&self) -> MutexGuard<'_, Truth> {
         self.truth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing new is asked for from here on.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing new is asked for any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// Time since the run began.

@@ -36,6 +36,17 @@ fn other_seeds_have_other_traces() {
     assert_ne!(digest(4), digest(5));
 }
 
+/// Short, as all of them in here; CI runs them in full (`headwater-sim --kept`).
+#[test]
+fn what_was_found_once_is_not_found_again() {
+    let all = headwater_sim::kept::all();
+    assert!(!all.is_empty());
+    for it in all {
+        println!("{:?} {}: {}", it.kind, it.seed, it.found);
+        holds(&run(plan(it.kind, it.seed), Keep::Count));
+    }
+}
+
 #[test]
 fn everything_holds_under_a_fixed_set_of_seeds() {
     for seed in 100..112 {

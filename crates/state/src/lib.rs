@@ -65,7 +65,7 @@ pub use self::build::{
     write_receipt_pages, write_segment,
 };
 pub use self::cache::{ChunkCache, ChunkCacheReadings};
-pub use self::disk::{DiskCache, DiskCacheInUse, DiskReadings};
+pub use self::disk::{DiskCache, DiskCacheInUse, DiskConduct, DiskReadings};
 pub use self::error::{BuildError, Defect, StateError};
 pub use self::hydrate::{Hydrated, HydrationRate};
 pub use self::loader::{Advanced, LoadOptions, LoadedChange, Loader, Opened, ReachedObject};

@@ -473,8 +473,8 @@ impl Driver {
                 if planted!(CheckFailureServed)
                     && let Some(proved) = self.shared.proved()
                 {
-                    for reply in self.checks.waiters.take(number) {
-                        drop(reply.send(Ok(proved.pin())));
+                    for waiter in self.checks.waiters.take(number) {
+                        drop(waiter.reply.send(Ok(proved.pin())));
                     }
                 }
                 let trouble = Some(Arc::from(detail.as_str()));

@@ -35,7 +35,7 @@ pub(crate) use self::older::Missing;
 use self::pace::Pace;
 use self::pushed::Pushed;
 pub use self::pushed::PushedHead;
-use self::watched::Watched;
+pub(crate) use self::watched::Watched;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
 use crate::failure::{RETRY_AFTER, ReadFailure};

@@ -10,26 +10,26 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
-pub(super) struct Watched<T> {
+pub(crate) struct Watched<T> {
     value: RwLock<T>,
     changed: Notify,
 }
 
 impl<T> Watched<T> {
     /// The value, locked: what is wanted of it is to be copied at once.
-    pub(super) fn borrow(&self) -> RwLockReadGuard<'_, T> {
+    pub(crate) fn borrow(&self) -> RwLockReadGuard<'_, T> {
         // Nobody leaves it half changed.
         self.value.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the value, and has everybody who waits look at it.
-    pub(super) fn send_modify(&self, change: impl FnOnce(&mut T)) {
+    pub(crate) fn send_modify(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.value.write().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_waiters();
     }
 
     /// Waits until `take` finds what it looks for. Cancel safe.
-    pub(super) async fn wait_for<R>(&self, take: impl Fn(&T) -> Option<R>) -> R {
+    pub(crate) async fn wait_for<R>(&self, take: impl Fn(&T) -> Option<R>) -> R {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Before looking: a change in between is not to be missed.

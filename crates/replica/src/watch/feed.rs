@@ -20,10 +20,9 @@ use std::sync::{Arc, Mutex};
 use headwater_core::version::StateVersion;
 use headwater_state::{LoadedChange, MemoryPart};
 use headwater_store::planted;
-use tokio::sync::watch;
 
 use super::budget::Budget;
-use crate::follower::lock;
+use crate::follower::{Watched, lock};
 
 /// What one history's feed may hold.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +48,7 @@ pub(crate) struct Feed {
     kept: Mutex<Kept>,
     /// Held while older changes are read, so that those who wait find them.
     reading: tokio::sync::Mutex<()>,
-    news: watch::Sender<News>,
+    news: Watched<News>,
     limits: FeedLimits,
     budget: Budget,
 }
@@ -79,7 +78,7 @@ pub(crate) struct Place(Arc<Feed>);
 impl Feed {
     pub(crate) fn new(limits: FeedLimits, budget: Budget) -> Self {
         let kept = Mutex::new(Kept::new(budget.part()));
-        let (reading, news) = (tokio::sync::Mutex::new(()), watch::Sender::new(News::default()));
+        let (reading, news) = (tokio::sync::Mutex::new(()), Watched::default());
         Self { kept, reading, news, limits, budget }
     }
 
@@ -133,8 +132,9 @@ impl Feed {
         self.news.send_modify(|it| it.is_ended = true);
     }
 
-    pub(crate) fn news(&self) -> watch::Receiver<News> {
-        self.news.subscribe()
+    /// Waits until `version` is there, or nothing comes any more. Cancel safe.
+    pub(crate) async fn reached(&self, version: StateVersion) -> News {
+        self.news.wait_for(|it| (it.is_ended || version <= it.newest).then_some(*it)).await
     }
 
     /// The change that leads to `version`, if it is among the newest.

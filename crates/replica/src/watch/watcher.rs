@@ -125,18 +125,13 @@ impl Watcher {
             self.run = None;
             return self.tell(change, Memory::Shared).await;
         }
-        let mut news = feed.news();
         if self.follower.shared().newest() < Some(version) {
             self.run = None;
-            let is_news = async {
-                news.wait_for(|it| it.is_ended || version <= it.newest).await.map(|it| *it)
-            };
             return tokio::select! {
                 biased;
-                heard = is_news => match heard {
-                    Ok(it) if !it.is_ended => Ok(()),
-                    Ok(_) | Err(_) => Err(gone(&self.follower).into()),
-                },
+                heard = feed.reached(version) => {
+                    if heard.is_ended { Err(gone(&self.follower).into()) } else { Ok(()) }
+                }
                 () = sleep_until(self.said_at + self.options.progress) => self.look_again().await,
             };
         }

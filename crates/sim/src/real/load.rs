@@ -50,7 +50,7 @@ impl Loader {
             }
             n += 1;
             let seen = self.session.token().map_or(0, |it| it.state_version);
-            let knowing = Knowing { seen, read_at: seen };
+            let knowing = Knowing { seen, read_at: seen, epoch: 0 };
             let id = format!("c{}-{n}", self.index);
             if let Some(drawn) = requests::draw_operation(&self.dice, &mix, &id, knowing) {
                 self.submit(&drawn).await;

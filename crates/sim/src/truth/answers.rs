@@ -173,6 +173,7 @@ impl History {
     }
 
     fn check_failure(&mut self, attempt: Attempt<'_>, error: &SubmitError) -> Option<String> {
+        let now = self.head.as_ref().map_or(0, |it| it.writer_epoch);
         let known = self.operations.get_mut(attempt.id)?;
         match error.determinacy() {
             Determinacy::MaybeApplied => known.is_open = true,
@@ -181,6 +182,14 @@ impl History {
                 return Some(format!("not applied, {error:?}, and is in as {:?}", known.accepted));
             }
             Determinacy::NotApplied => (),
+        }
+        if let SubmitError::Fenced { writer_epoch } = error
+            && (now < *writer_epoch || *writer_epoch == known.writer_epoch)
+        {
+            return Some(format!(
+                "fenced by {writer_epoch} under {}, it is {now}",
+                known.writer_epoch
+            ));
         }
         unexpected(error)
     }

@@ -37,16 +37,21 @@ impl Truth {
         objects: &impl Objects,
         when: When,
     ) {
-        let history = self.histories.entry(head_key.to_owned()).or_default();
         let head = match format::head::decode(bytes) {
             Ok(head) => Arc::new(head),
             Err(error) => return self.violation(format!("{head_key}: a head is bad: {error}")),
         };
+        if !self.histories.contains_key(head_key) {
+            self.begin_fork(head_key, &head, when);
+        }
+        let history = self.histories.entry(head_key.to_owned()).or_default();
+        let kept = history.check_kept(&head, objects, when);
         let mut check = Check { history, tally: &mut self.tally, found: Vec::new() };
         check.successor(&head, bytes.len(), self.head_hard_bytes);
         check.reach(&head, objects);
         check.versions(&head, objects, when);
-        let found = check.found;
+        let mut found = check.found;
+        found.extend(kept);
         history.revisions.push(when.event);
         history.head = Some(Arc::clone(&head));
         self.tally.heads += 1;
@@ -117,6 +122,8 @@ impl Check<'_> {
         self.tally.segments +=
             head.segments.iter().filter(|it| !before.segments.contains(it)).count() as u64;
         self.tally.sweeps += u64::from(head.sweep_from != before.sweep_from);
+        self.tally.epochs += u64::from(head.writer_epoch != before.writer_epoch);
+        self.tally.pins += head.pins.iter().filter(|it| !before.pins.contains(it)).count() as u64;
     }
 
     /// Every object that the head reaches is there, and is what the head says.
@@ -167,7 +174,7 @@ impl Check<'_> {
     /// Replays every version that is new in the head.
     fn versions(&mut self, head: &Head, objects: &impl Objects, when: When) {
         if self.history.versions.is_empty() {
-            let Published { .. } = self.publish(0, when);
+            self.publish(Change { operations: Vec::new(), decided_at_ms: 0 }, when);
         }
         let known = self.history.newest();
         let new: Vec<ChangeRef> =
@@ -177,8 +184,7 @@ impl Check<'_> {
         }
         for change in new {
             let Some(decoded) = self.change(head, &change, objects) else { return };
-            let operations = u32::try_from(decoded.operations.len()).unwrap_or(u32::MAX);
-            self.publish(operations, when);
+            let decoded = self.publish(decoded, when);
             self.tally.versions += 1;
             for (position, operation) in (0..).zip(&decoded.operations) {
                 let place = Place { version: change.version.get(), position };
@@ -187,10 +193,13 @@ impl Check<'_> {
         }
     }
 
-    fn publish(&mut self, operations: u32, when: When) -> Published {
+    fn publish(&mut self, change: Change, when: When) -> Arc<Change> {
+        let operations = u32::try_from(change.operations.len()).unwrap_or(u32::MAX);
         let published = Published { event: when.event, at: when.at, operations };
+        let change = Arc::new(change);
         self.history.versions.push(published);
-        published
+        self.history.changes.push(Arc::clone(&change));
+        change
     }
 
     fn change(
@@ -226,7 +235,7 @@ impl Check<'_> {
         let Some(known) = self.history.operations.get(id) else {
             return self.fail(format!("v{version} has {id}, which nobody sent"));
         };
-        let request = Arc::clone(&known.request);
+        let (request, restores) = (Arc::clone(&known.request), known.restores);
         let mut found = Vec::new();
         if let Some(accepted) = &known.accepted {
             found.push(format!("{id} is in {:?} and again in {place:?}", accepted.place));
@@ -255,15 +264,25 @@ impl Check<'_> {
             found.push(format!("{id} in {place:?} is of epoch {}", known.writer_epoch));
         }
         let model = &mut self.history.model;
-        if let Some(obstacle) = model.obstacle(&request, place) {
-            found.push(format!("{id} at {place:?} must not be accepted: {obstacle:?}"));
-        }
-        match model.resolve(&request, place) {
-            Some((mutations, results))
-                if mutations == operation.mutations && results == operation.results => {}
-            other => found.push(format!("{id} at {place:?} comes to {other:?}, not {operation:?}")),
+        if restores.is_none() {
+            if let Some(obstacle) = model.obstacle(&request, place) {
+                found.push(format!("{id} at {place:?} must not be accepted: {obstacle:?}"));
+            }
+            match model.resolve(&request, place) {
+                Some((mutations, results))
+                    if mutations == operation.mutations && results == operation.results => {}
+                other => {
+                    found.push(format!("{id} at {place:?} comes to {other:?}, not {operation:?}"));
+                }
+            }
         }
         model.apply(place, &operation.mutations);
+        if let Some(restored) = restores {
+            let now = Place { position: place.position + 1, ..place };
+            if !self.history.is_state_of(restored, now) {
+                found.push(format!("{id} at {place:?} does not bring back v{restored}"));
+            }
+        }
         if let Some(known) = self.history.operations.get_mut(id) {
             known.accepted = Some(Accepted { place, results: operation.results.clone() });
         }

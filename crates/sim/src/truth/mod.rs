@@ -10,22 +10,26 @@
 
 mod answers;
 mod heads;
+mod keeping;
 mod reach;
 mod reads;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use headwater_core::change::Change;
 use headwater_core::hash::RequestHash;
 use headwater_core::head::Head;
-use headwater_core::id::OperationId;
+use headwater_core::id::{OperationId, PinName};
 use headwater_core::operation::{Operation, Request};
 use headwater_core::receipt::MutationResult;
 
 pub(crate) use self::answers::Attempt;
 pub(crate) use self::heads::{Objects, When};
 pub(crate) use self::reads::{Asked, Found, Row};
+pub(crate) use self::watches::Watched;
 use crate::model::{Model, Place};
 
 /// Violations that are kept; one is enough to fail.
@@ -36,6 +40,8 @@ const VIOLATIONS_MAX: usize = 20;
 pub(crate) struct Truth {
     /// By the key of the head.
     histories: BTreeMap<String, History>,
+    /// By the key of a fork's head, that of its source.
+    forks: BTreeMap<String, String>,
     violations: Vec<String>,
     /// The greatest head that any writer may make with operations in it.
     head_hard_bytes: usize,
@@ -59,6 +65,16 @@ pub struct Tally {
     pub sweeps: u64,
     /// Objects deleted.
     pub deleted: u64,
+    /// Versions that watches told.
+    pub watched: u64,
+    /// Pins that heads began to name, and histories that were forked.
+    pub pins: u64,
+    /// See `pins`.
+    pub forks: u64,
+    /// Versions that were told to have the state of an older one.
+    pub restores: u64,
+    /// Heads that raised the writer epoch.
+    pub epochs: u64,
 }
 
 impl Tally {
@@ -70,6 +86,11 @@ impl Tally {
         self.segments += other.segments;
         self.sweeps += other.sweeps;
         self.deleted += other.deleted;
+        self.watched += other.watched;
+        self.pins += other.pins;
+        self.forks += other.forks;
+        self.restores += other.restores;
+        self.epochs += other.epochs;
     }
 }
 
@@ -81,6 +102,8 @@ struct History {
     model: Model,
     /// When each version came, by its number.
     versions: Vec<Published>,
+    /// What led to each version, by its number.
+    changes: Vec<Arc<Change>>,
     /// The event at which each revision came, from the first one on.
     revisions: Vec<u64>,
     operations: BTreeMap<OperationId, Known>,
@@ -91,6 +114,10 @@ struct History {
     /// What each snapshot of the head or its archive leads to, by its key.
     snapshots: BTreeMap<String, Arc<BTreeSet<String>>>,
     newest_snapshot: Option<String>,
+    /// Pins that somebody asked to take away.
+    unpinned: BTreeSet<PinName>,
+    /// The version that it began with, where it was forked.
+    n_inherited: u64,
 }
 
 /// When a version came.
@@ -107,6 +134,8 @@ struct Published {
 struct Known {
     request: Arc<Request>,
     request_hash: RequestHash,
+    /// The version whose state it is to bring back, where it is a restore.
+    restores: Option<u64>,
     /// The issue version, where the client keeps it.
     issued_from: Option<u64>,
     writer_epoch: u64,
@@ -159,6 +188,7 @@ impl Truth {
         history.operations.entry(operation.id.clone()).or_insert_with(|| Known {
             request: Arc::clone(&operation.request),
             request_hash: operation.request_hash,
+            restores: None,
             issued_from,
             writer_epoch: operation.writer_epoch,
             first_sent: event,
@@ -189,7 +219,8 @@ impl Truth {
             }
             let accepted = history.operations.values().filter(|it| it.accepted.is_some()).count();
             let counted = history.head.as_ref().map_or(0, |it| it.operation_count);
-            if counted != accepted as u64 {
+            // How many there were before a fork is known to its source.
+            if history.n_inherited == 0 && counted != accepted as u64 {
                 found.push(format!(
                     "{head_key}: the head counts {counted} operations of {accepted}"
                 ));

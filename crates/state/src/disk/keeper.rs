@@ -1,8 +1,9 @@
-//! The thread that writes and deletes files.
+//! The thread that writes and deletes files; or nobody's thread, where a
+//! simulation wants everything done at once and in order.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -23,6 +24,8 @@ pub(super) struct Keeper {
     /// Taken when it is dropped.
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
+    /// Does the work without a thread.
+    at_once: Option<Mutex<Worker>>,
 }
 
 enum Job {
@@ -37,8 +40,8 @@ impl Keeper {
         let (jobs, taken) = sync_channel(JOBS_MAX);
         let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("disk-cache".into());
-        match thread.spawn(move || Thread { shared, n_unordered: 0 }.run(&taken)) {
-            Ok(thread) => Some(Self { jobs: Some(jobs), thread: Some(thread) }),
+        match thread.spawn(move || Worker { shared, n_unordered: 0 }.run(&taken)) {
+            Ok(thread) => Some(Self { jobs: Some(jobs), thread: Some(thread), at_once: None }),
             Err(error) => {
                 tracing::warn!(%error, "no cache on disk: its thread cannot be started");
                 None
@@ -46,14 +49,32 @@ impl Keeper {
         }
     }
 
+    /// Without a thread: whoever gives a job does it.
+    pub(super) fn at_once(shared: &Arc<Shared>) -> Self {
+        let worker = Worker { shared: Arc::clone(shared), n_unordered: 0 };
+        worker.make_room(0);
+        Self { jobs: None, thread: None, at_once: Some(Mutex::new(worker)) }
+    }
+
+    fn do_at_once(&self, job: Job) {
+        if let Some(worker) = &self.at_once {
+            worker.lock().unwrap_or_else(PoisonError::into_inner).carry_out(job);
+        }
+    }
+
     /// Whether there was room for it.
     pub(super) fn write(&self, hash: ContentHash, bytes: Bytes) -> bool {
+        if self.at_once.is_some() {
+            self.do_at_once(Job::Write(hash, bytes));
+            return true;
+        }
         self.jobs.as_ref().is_some_and(|it| it.try_send(Job::Write(hash, bytes)).is_ok())
     }
 
     /// A file that stays where it is costs nothing but its room: it is found
     /// damaged again.
     pub(super) fn delete(&self, hash: ContentHash) {
+        self.do_at_once(Job::Delete(hash));
         if let Some(jobs) = &self.jobs {
             drop(jobs.try_send(Job::Delete(hash)));
         }
@@ -70,7 +91,12 @@ impl Keeper {
     }
 
     async fn do_and_settle(&self, job: Option<Job>) {
-        let Some(jobs) = self.jobs.clone() else { return };
+        let Some(jobs) = self.jobs.clone() else {
+            if let Some(job) = job {
+                self.do_at_once(job);
+            }
+            return;
+        };
         // The queue may be full, and waiting for it would hold up the runtime.
         let settled = tokio::task::spawn_blocking(move || {
             let (done, is_done) = sync_channel(1);
@@ -89,26 +115,33 @@ impl Drop for Keeper {
             // It does what it has, some 16 files, and ends.
             drop(thread.join());
         }
+        if let Some(worker) = self.at_once.take() {
+            worker.into_inner().unwrap_or_else(PoisonError::into_inner).write_order();
+        }
     }
 }
 
-struct Thread {
+struct Worker {
     shared: Arc<Shared>,
     n_unordered: u32,
 }
 
-impl Thread {
+impl Worker {
     fn run(mut self, jobs: &Receiver<Job>) {
         self.make_room(0);
         while let Ok(job) = jobs.recv() {
-            match job {
-                Job::Write(hash, bytes) => self.write(hash, &bytes),
-                Job::Delete(hash) => self.delete(hash),
-                // Who asked may be gone.
-                Job::Settle(done) => done.send(()).unwrap_or_default(),
-            }
+            self.carry_out(job);
         }
         self.write_order();
+    }
+
+    fn carry_out(&mut self, job: Job) {
+        match job {
+            Job::Write(hash, bytes) => self.write(hash, &bytes),
+            Job::Delete(hash) => self.delete(hash),
+            // Who asked may be gone.
+            Job::Settle(done) => done.send(()).unwrap_or_default(),
+        }
     }
 
     fn write(&mut self, hash: ContentHash, bytes: &Bytes) {
@@ -118,7 +151,9 @@ impl Thread {
         }
         let size_bytes = bytes.len() as u64;
         self.make_room(size_bytes);
-        if let Err(error) = shared.files.write(hash, bytes) {
+        let conduct = shared.conduct.as_ref();
+        let permitted = conduct.map_or(Ok(()), |it| it.before_write(size_bytes));
+        if let Err(error) = permitted.and_then(|()| shared.files.write(hash, bytes)) {
             Counts::add(&shared.counts.write_failures);
             if !shared.is_write_trouble.swap(true, Ordering::Relaxed) {
                 tracing::warn!(%error, "the cache on disk cannot be written; fetches go on without it");

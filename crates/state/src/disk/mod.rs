@@ -25,9 +25,11 @@ mod recency;
 mod disk_test;
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use headwater_core::hash::ContentHash;
@@ -52,9 +54,24 @@ struct Shared {
     recency: Mutex<Recency>,
     bytes_max: u64,
     counts: Counts,
+    /// How the disk of a simulation behaves.
+    conduct: Option<Arc<dyn DiskConduct>>,
     /// Trouble is logged once, until it is over.
     is_write_trouble: AtomicBool,
     is_read_trouble: AtomicBool,
+}
+
+/// How the disk of a simulation behaves: what is slow, and what fails.
+pub trait DiskConduct: Send + Sync + fmt::Debug {
+    /// How long a read takes.
+    fn read_takes(&self) -> Duration;
+
+    /// Called before so many bytes are written.
+    ///
+    /// # Errors
+    ///
+    /// What the write fails with, as on a full disk.
+    fn before_write(&self, size_bytes: u64) -> io::Result<()>;
 }
 
 /// The directory is in use.
@@ -117,6 +134,29 @@ impl DiskCache {
     /// [`DiskCacheInUse`] when another process has it, or another cache in this
     /// one.
     pub fn open(dir: &Path, bytes_max: u64) -> Result<Self, DiskCacheInUse> {
+        Self::open_with(dir, bytes_max, None)
+    }
+
+    /// The same cache without threads, for simulations: whoever asks does the
+    /// work, at once, so that the same calls in the same order have the same
+    /// effects. It holds up the runtime while it does.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskCacheInUse`].
+    pub fn open_at_once(
+        dir: &Path,
+        bytes_max: u64,
+        conduct: Arc<dyn DiskConduct>,
+    ) -> Result<Self, DiskCacheInUse> {
+        Self::open_with(dir, bytes_max, Some(conduct))
+    }
+
+    fn open_with(
+        dir: &Path,
+        bytes_max: u64,
+        conduct: Option<Arc<dyn DiskConduct>>,
+    ) -> Result<Self, DiskCacheInUse> {
         let (files, recency, is_off) = match Files::open(dir) {
             Opened::Ready { files, found } => (files, Recency::of(found), false),
             Opened::InUse => return Err(DiskCacheInUse { dir: dir.into() }),
@@ -130,10 +170,15 @@ impl DiskCache {
             recency: Mutex::new(recency),
             bytes_max,
             counts: Counts::default(),
+            conduct,
             is_write_trouble: AtomicBool::new(false),
             is_read_trouble: AtomicBool::new(false),
         });
-        let keeper = if is_off { None } else { Keeper::start(&shared) };
+        let keeper = match (is_off, &shared.conduct) {
+            (true, _) => None,
+            (false, Some(_)) => Some(Keeper::at_once(&shared)),
+            (false, None) => Keeper::start(&shared),
+        };
         Ok(Self(Arc::new(Inner { keeper, shared })))
     }
 
@@ -185,10 +230,15 @@ impl DiskCache {
             Counts::add(&shared.counts.misses);
             return None;
         }
-        let reading = Arc::clone(shared);
-        // The runtime ends, or the read panicked: either way there is nothing.
-        let read = tokio::task::spawn_blocking(move || reading.files.read(hash, size_bytes));
-        let read = read.await.ok()?;
+        let read = if let Some(conduct) = &shared.conduct {
+            tokio::time::sleep(conduct.read_takes()).await;
+            shared.files.read(hash, size_bytes)
+        } else {
+            let reading = Arc::clone(shared);
+            // The runtime ends, or the read panicked: either way there is nothing.
+            let read = tokio::task::spawn_blocking(move || reading.files.read(hash, size_bytes));
+            read.await.ok()?
+        };
         match read {
             Ok(bytes) => {
                 Counts::add(&shared.counts.hits);

@@ -37,11 +37,8 @@ use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::publish::{
-<<<<<<< HEAD
-    Answer, BatchId, Control, Effect, Event, Maintenance, Publisher, ReadOutcome, Ticket, Trouble,
-=======
-    Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, Ticket, Trouble,
->>>>>>> b447aba (Writer: whoever cannot be answered in time takes no place in a batch)
+    Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, ReadOutcome, Ticket,
+    Trouble,
 };
 use headwater_core::version::Revision;
 use headwater_daemon::trace::Origin;
