@@ -133,7 +133,7 @@ fn nothing_that_ships_can_have_a_planted_fault() {
         let ships = ["headwater-cli", "headwater-writer", "headwater-replica"];
         if ships.contains(&name.as_str()) {
             let manifest = Path::new(package["manifest_path"].as_str().unwrap());
-            let main = std::fs::read_to_string(manifest.with_file_name("src/main.rs")).unwrap();
+            let main = fs::read_to_string(manifest.with_file_name("src/main.rs")).unwrap();
             assert!(main.contains("headwater_store::refuse_planted!();"), "{name}");
         }
     }
