@@ -37,8 +37,8 @@ use headwater_core::format;
 use headwater_core::head::ObservedHead;
 use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::publish::{
-    Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, ReadOutcome, Ticket,
-    Trouble,
+    Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, ReadOutcome,
+    Ticket, Trouble,
 };
 use headwater_core::version::Revision;
 use headwater_daemon::trace::Origin;
