@@ -75,9 +75,10 @@ pub(crate) async fn status(
     if !args.watch {
         return print(&admin.look(&window, timeout).await?, output);
     }
-    let stop = StopSignal::install()
-        .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?
-        .token();
+    // Signals are watched for as long as it is there.
+    let signals = StopSignal::install()
+        .map_err(|error| Failed::new(Exit::Unexpected, format!("cannot watch signals: {error}")))?;
+    let stop = signals.token();
     let is_screen = format == Format::Text && stdout().is_terminal();
     loop {
         let looking = admin.look(&window, timeout);

@@ -86,6 +86,11 @@ impl Served {
         self.child.wait().unwrap();
     }
 
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        signal("TERM", &self.child);
+    }
+
     /// SIGTERM, and waits for the end. Returns the exit code.
     pub fn stop(mut self) -> i32 {
         signal("TERM", &self.child);
