@@ -118,6 +118,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         &meter,
     )
     .map_err(|error| refused(&error))?;
+    replica.measure_histories(&meter, process.histories_measured_max());
     replica.keep_ready(args.readiness.clone(), process.health().clone());
     process.show(PageOf {
         name: "serve",

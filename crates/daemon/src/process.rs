@@ -183,6 +183,11 @@ impl Process {
         self.page = Some(page);
     }
 
+    /// Histories that are measured each under its name.
+    pub fn histories_measured_max(&self) -> usize {
+        self.telemetry.histories_max()
+    }
+
     /// Where the admin port is, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_port.as_ref().map(AdminPort::local_address)

@@ -69,6 +69,7 @@ impl Daemon for ReplicaDaemon {
         let (entropy, meter) = (process.entropy(), process.meter());
         let clock = Clock::system();
         let replica = crate::start_measured(opened.store, config, entropy, clock, &meter)?;
+        replica.measure_histories(&meter, process.histories_measured_max());
         replica.keep_ready(self.readiness, process.health().clone());
         process.show(PageOf {
             name: "replica",

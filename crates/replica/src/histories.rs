@@ -5,6 +5,7 @@ mod overview;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
@@ -258,6 +259,26 @@ impl Histories {
 
     pub(crate) fn disk_readings(&self) -> Option<DiskReadings> {
         self.disk.as_ref().map(DiskCache::readings)
+    }
+
+    pub(crate) fn chunk_cache_bytes(&self) -> u64 {
+        self.cache.size_bytes()
+    }
+
+    /// Name, version and age of the proof of the first `max` open histories.
+    pub(crate) fn measured(&self, max: usize) -> Vec<(HistoryName, u64, Duration)> {
+        let by_name = lock(&self.by_name);
+        let open = by_name.iter().filter_map(|(name, slot)| {
+            let shared = slot.follower.shared();
+            Some((name.clone(), shared.newest()?.get(), shared.proof_age()?))
+        });
+        open.take(max).collect()
+    }
+
+    /// The age of the oldest proof among open histories.
+    pub(crate) fn oldest_proof_age(&self) -> Option<Duration> {
+        let by_name = lock(&self.by_name);
+        by_name.values().filter_map(|it| it.follower.shared().proof_age()).max()
     }
 
     pub(crate) fn overlay_bytes(&self) -> u64 {

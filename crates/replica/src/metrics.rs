@@ -3,16 +3,19 @@
 //! Its instruments are made from a [`Meter`] that it is handed, so that many
 //! replicas in one process do not mix, and one that nobody asks has none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_daemon::label;
 use headwater_daemon::metrics::{Counts, Times, count, numbers, seconds};
 use headwater_state::{Hydrated, LoadedChange};
 use headwater_store::Clock;
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
 use crate::consistency::Consistency;
 use crate::failure::ReadFailure;
+use crate::histories::Histories;
 use crate::watch::WatchFailure;
 
 label! {
@@ -175,4 +178,116 @@ impl WatchEnded {
             _ => Self::Other,
         }
     }
+}
+
+/// Measures what there is, whenever somebody looks.
+pub(crate) fn observe(meter: &Meter, histories: &Arc<Histories>) {
+    let gauges: [(&'static str, &'static str, &'static str, fn(&Histories) -> u64); 5] = [
+        (
+            "headwater.replica.histories.open",
+            "{history}",
+            "Histories that are open in the replica.",
+            |it| it.open_names().len() as u64,
+        ),
+        ("headwater.watches.open", "{watch}", "Watches that are open.", |it| {
+            it.watch_places().n_taken() as u64
+        }),
+        (
+            "headwater.replica.tails",
+            "By",
+            "Memory of the tails of open histories.",
+            Histories::overlay_bytes,
+        ),
+        (
+            "headwater.replica.chunk_cache.size",
+            "By",
+            "Memory of decoded chunks and index pages.",
+            Histories::chunk_cache_bytes,
+        ),
+        (
+            "headwater.replica.disk_cache.size",
+            "By",
+            "Objects in the cache on disk; 0 where there is none.",
+            |it| it.disk_readings().map_or(0, |it| it.size_bytes),
+        ),
+    ];
+    for (name, unit, about, read) in gauges {
+        let histories = Arc::downgrade(histories);
+        let _kept_by_the_meter = meter
+            .u64_observable_gauge(name)
+            .with_unit(unit)
+            .with_description(about)
+            .with_callback(move |observer| {
+                if let Some(histories) = histories.upgrade() {
+                    observer.observe(read(&histories), &[]);
+                }
+            })
+            .build();
+    }
+    observe_age(meter, histories);
+    count_disk_reads(meter, histories);
+}
+
+fn observe_age(meter: &Meter, histories: &Arc<Histories>) {
+    let histories = Arc::downgrade(histories);
+    let _kept_by_the_meter = meter
+        .f64_observable_gauge("headwater.replica.view.age.max")
+        .with_unit("s")
+        .with_description(
+            "Time since the last check began that proved a view current, of the open history \
+             where it is longest; 0 where none is open.",
+        )
+        .with_callback(move |observer| {
+            let Some(histories) = histories.upgrade() else { return };
+            let age = histories.oldest_proof_age().unwrap_or_default();
+            observer.observe(age.as_secs_f64(), &[]);
+        })
+        .build();
+}
+
+/// Measures histories each under its name. Only where an operator asked for it:
+/// every history is one series more.
+pub(crate) fn observe_each(meter: &Meter, histories: &Arc<Histories>, max: usize) {
+    let weak = Arc::downgrade(histories);
+    let _kept_by_the_meter = meter
+        .u64_observable_gauge("headwater.replica.history.version")
+        .with_unit("{version}")
+        .with_description("The version that is served, by history.")
+        .with_callback(move |observer| {
+            let Some(histories) = weak.upgrade() else { return };
+            for (name, version, _) in histories.measured(max) {
+                observer.observe(version, &[KeyValue::new("history", name.to_string())]);
+            }
+        })
+        .build();
+    let weak = Arc::downgrade(histories);
+    let _kept_by_the_meter = meter
+        .f64_observable_gauge("headwater.replica.history.view.age")
+        .with_unit("s")
+        .with_description(
+            "Time since the last check began that proved the view current, by history.",
+        )
+        .with_callback(move |observer| {
+            let Some(histories) = weak.upgrade() else { return };
+            for (name, _, age) in histories.measured(max) {
+                observer.observe(age.as_secs_f64(), &[KeyValue::new("history", name.to_string())]);
+            }
+        })
+        .build();
+}
+
+fn count_disk_reads(meter: &Meter, histories: &Arc<Histories>) {
+    let labels = ["hit", "miss"].map(|it| [KeyValue::new("outcome", it)]);
+    let histories = Arc::downgrade(histories);
+    let _kept_by_the_meter = meter
+        .u64_observable_counter("headwater.replica.disk_cache.reads")
+        .with_unit("{object}")
+        .with_description("Objects that were looked for on the disk before they were fetched.")
+        .with_callback(move |observer| {
+            let Some(histories) = histories.upgrade() else { return };
+            let readings = histories.disk_readings().unwrap_or_default();
+            observer.observe(readings.hits, &labels[0]);
+            observer.observe(readings.misses, &labels[1]);
+        })
+        .build();
 }

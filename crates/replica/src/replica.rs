@@ -18,7 +18,7 @@ use crate::config::{ConfigError, ReplicaConfig};
 use crate::figures::Figures;
 use crate::follower::{FollowerOptions, PushedHead};
 use crate::histories::Histories;
-use crate::metrics::ReplicaMetrics;
+use crate::metrics::{self, ReplicaMetrics};
 use crate::push;
 use crate::reader::Reader;
 use crate::ready::{self, ReadinessOptions};
@@ -84,7 +84,9 @@ pub fn start_measured(
     clock: Clock,
     meter: &Meter,
 ) -> Result<Replica, StartError> {
-    start_with(store, config, entropy, ReplicaMetrics::new(meter, Some(clock)))
+    let replica = start_with(store, config, entropy, ReplicaMetrics::new(meter, Some(clock)))?;
+    metrics::observe(meter, &replica.histories);
+    Ok(replica)
 }
 
 fn start_with(
@@ -219,6 +221,14 @@ impl Replica {
 
     pub(crate) fn histories(&self) -> &Arc<Histories> {
         &self.histories
+    }
+
+    /// Measures the first `max` of the histories that are open, in order of
+    /// their names, each under its own.
+    pub fn measure_histories(&self, meter: &Meter, max: usize) {
+        if max != 0 {
+            metrics::observe_each(meter, &self.histories, max);
+        }
     }
 
     /// Names of the histories that are open, in order.

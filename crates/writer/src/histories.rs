@@ -338,6 +338,14 @@ impl Histories {
         Ok(handle)
     }
 
+    /// Operations that wait for their outcome.
+    pub(crate) fn n_waiting(&self) -> u64 {
+        let open = self.lock();
+        let handles = open.histories.iter().flat_map(BTreeMap::values);
+        let max = self.config.queue_operations_max;
+        handles.map(|it| (max - it.operations.available_permits()) as u64).sum()
+    }
+
     /// The histories that are open.
     pub(crate) fn open_names(&self) -> BTreeSet<HistoryName> {
         self.lock().histories.iter().flat_map(BTreeMap::keys).cloned().collect()

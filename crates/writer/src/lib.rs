@@ -123,7 +123,9 @@ pub fn start_measured(
         None => None,
     };
     let metrics = WriterMetrics::new(meter);
-    Ok(Writer { histories: Histories::new(store, disk, config, entropy, clock, metrics) })
+    let histories = Histories::new(store, disk, config, entropy, clock, metrics);
+    metrics::observe(meter, &histories);
+    Ok(Writer { histories })
 }
 
 impl Writer {

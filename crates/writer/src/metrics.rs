@@ -3,10 +3,15 @@
 //! Its instruments are made from a [`Meter`] that it is handed, so that many
 //! writers in one process do not mix, and one that nobody asks has none.
 
+use std::sync::Arc;
+
+use headwater_core::head::Head;
 use headwater_core::publish::{Answer, Maintenance, PublishReply, SubmitError};
 use headwater_daemon::label;
 use headwater_daemon::metrics::{Counts, Times, count, numbers, seconds};
 use opentelemetry::metrics::{Counter, Histogram, Meter};
+
+use crate::histories::Histories;
 
 label! {
     /// How a question ended.
@@ -98,6 +103,9 @@ pub(crate) struct WriterMetrics {
     pub(crate) batch: Histogram<u64>,
     /// Replacements sent until one was found to be the head.
     pub(crate) attempts: Histogram<u64>,
+    head_bytes: Histogram<u64>,
+    tail_versions: Histogram<u64>,
+    covered_versions: Histogram<u64>,
     pub(crate) staged_bytes: Counter<u64>,
     pub(crate) orphaned_bytes: Counter<u64>,
     pub(crate) applied: Counts<Upkeep>,
@@ -139,6 +147,22 @@ impl WriterMetrics {
                 "headwater.commit.attempts",
                 "{publication}",
                 "Replacements sent for each one that accepted operations.",
+            ),
+            head_bytes: meter
+                .u64_histogram("headwater.head.size")
+                .with_unit("By")
+                .with_description("Size of the heads that were published.")
+                .with_boundaries(HEAD_BYTES.to_vec())
+                .build(),
+            tail_versions: versions(
+                meter,
+                "headwater.head.tail.versions",
+                "Versions after the snapshot, in the heads that were published.",
+            ),
+            covered_versions: versions(
+                meter,
+                "headwater.head.receipts.versions",
+                "Newest versions whose receipts are all kept, in the heads that were published.",
             ),
             staged_bytes: count(
                 meter,
@@ -186,6 +210,71 @@ impl WriterMetrics {
                 "Bytes that sweeps deleted, as far as they were listed.",
             ),
         }
+    }
+}
+
+/// Bounds of the sizes of heads: up to the largest hard limit that can be set.
+const HEAD_BYTES: [f64; 10] = [
+    1_024.0,
+    4_096.0,
+    16_384.0,
+    32_768.0,
+    65_536.0,
+    131_072.0,
+    262_144.0,
+    524_288.0,
+    1_048_576.0,
+    4_194_304.0,
+];
+
+/// Bounds of numbers of versions.
+const VERSIONS: [f64; 9] =
+    [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 100_000.0];
+
+fn versions(meter: &Meter, name: &'static str, about: &'static str) -> Histogram<u64> {
+    let builder = meter.u64_histogram(name).with_unit("{version}").with_description(about);
+    builder.with_boundaries(VERSIONS.to_vec()).build()
+}
+
+impl WriterMetrics {
+    /// Our own head is the current one.
+    pub(crate) fn published(&self, head: &Head, size_bytes: usize) {
+        let version = head.state_version;
+        self.head_bytes.record(size_bytes as u64, &[]);
+        self.tail_versions.record(version.since(head.snapshot.version), &[]);
+        let covered = (version.get() + 1).saturating_sub(head.receipt_coverage_from.get());
+        self.covered_versions.record(covered, &[]);
+    }
+}
+
+/// Measures what there is, whenever somebody looks.
+pub(crate) fn observe(meter: &Meter, histories: &Arc<Histories>) {
+    let gauges: [(&'static str, &'static str, &'static str, fn(&Histories) -> u64); 2] = [
+        (
+            "headwater.writer.histories.open",
+            "{history}",
+            "Histories that are open in the writer.",
+            |it| it.open_names().len() as u64,
+        ),
+        (
+            "headwater.queue.operations",
+            "{operation}",
+            "Operations that wait for their outcome, of all histories.",
+            Histories::n_waiting,
+        ),
+    ];
+    for (name, unit, about, read) in gauges {
+        let histories = Arc::downgrade(histories);
+        let _kept_by_the_meter = meter
+            .u64_observable_gauge(name)
+            .with_unit(unit)
+            .with_description(about)
+            .with_callback(move |observer| {
+                if let Some(histories) = histories.upgrade() {
+                    observer.observe(read(&histories), &[]);
+                }
+            })
+            .build();
     }
 }
 

@@ -369,6 +369,11 @@ impl Shared {
         &self.loader
     }
 
+    /// How long ago the last check began that proved the view current.
+    pub(crate) fn proof_age(&self) -> Option<Duration> {
+        self.state.borrow().proved.as_ref().map(|it| it.began.elapsed())
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.state.borrow().proved.is_some()
     }

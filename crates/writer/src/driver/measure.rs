@@ -96,7 +96,11 @@ impl Driver {
                     let before = self.measured.staged.insert(*batch, size_bytes);
                     self.orphaned(before.into_iter());
                 }
-                Effect::Advanced { batches, .. } => self.measure_advanced(batches, effects),
+                Effect::Advanced { observed, batches } => {
+                    let size_bytes = self.publisher.head_bytes();
+                    self.parts.metrics.published(&observed.head, size_bytes);
+                    self.measure_advanced(batches, effects);
+                }
                 Effect::Maintained { maintenance, is_applied } => {
                     let metrics = &self.parts.metrics;
                     let counts = if *is_applied { &metrics.applied } else { &metrics.dropped };
