@@ -59,10 +59,10 @@ fn families(text: &str) -> BTreeMap<String, Family> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').unwrap();
-            families.entry(name.to_owned()).or_default().help = help.to_owned();
+            help.clone_into(&mut families.entry(name.to_owned()).or_default().help);
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            families.entry(name.to_owned()).or_default().kind = kind.to_owned();
+            kind.clone_into(&mut families.entry(name.to_owned()).or_default().kind);
         } else if !line.is_empty() && line.starts_with(|it: char| it.is_ascii_alphabetic()) {
             let (name, labels) = parts(line);
             let family = families.entry(family_of(name).to_owned()).or_default();

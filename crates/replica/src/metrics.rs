@@ -180,9 +180,12 @@ impl WatchEnded {
     }
 }
 
+/// Name, unit, what it is, and what it reads.
+type Gauge = (&'static str, &'static str, &'static str, fn(&Histories) -> u64);
+
 /// Measures what there is, whenever somebody looks.
 pub(crate) fn observe(meter: &Meter, histories: &Arc<Histories>) {
-    let gauges: [(&'static str, &'static str, &'static str, fn(&Histories) -> u64); 5] = [
+    let gauges: [Gauge; 5] = [
         (
             "headwater.replica.histories.open",
             "{history}",

@@ -14,6 +14,7 @@ use headwater_store::Entropy;
 /// checks all that is published and answered.
 #[derive(Debug, Parser)]
 #[command(version)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 struct Arguments {
     /// The first seed. Drawn, and printed, where none is given.
     #[arg(long)]

@@ -247,9 +247,12 @@ impl WriterMetrics {
     }
 }
 
+/// Name, unit, what it is, and what it reads.
+type Gauge = (&'static str, &'static str, &'static str, fn(&Histories) -> u64);
+
 /// Measures what there is, whenever somebody looks.
 pub(crate) fn observe(meter: &Meter, histories: &Arc<Histories>) {
-    let gauges: [(&'static str, &'static str, &'static str, fn(&Histories) -> u64); 2] = [
+    let gauges: [Gauge; 2] = [
         (
             "headwater.writer.histories.open",
             "{history}",
