@@ -2,11 +2,14 @@
 
     check FILE...           against the schemas, and against rules of our own
     flags PROGRAMS FILE...  every argument is one that the program takes
+    settings CHART VALUES RENDERED
+                            settings refuse what the chart says itself, and no more
     same CHART BASE         two renderings say the same
     base FILE INTO          writes a Kustomize base
     compose FILE            the compose file, by rules of our own
 """
 
+import json
 import pathlib
 import re
 import subprocess
@@ -257,6 +260,45 @@ def check_config(programs, path, document, container):
         problem(f"{pathlib.Path(path).name}: {named(document)} would not start: {done.stderr}")
 
 
+def said(container):
+    """Names of settings that it is given, by flag or by variable."""
+    flags = {a[2:].split("=")[0] for a in container["args"] if a.startswith("--")}
+    names = {it["name"] for it in container.get("env", [])}
+    return flags | {
+        it.removeprefix("HEADWATER_").lower().replace("_", "-") for it in names if it.startswith("HEADWATER_")
+    }
+
+
+def settings(chart, values, rendered):
+    """A flag that is given twice ends the start; one that is refused for a name
+    that it had once cannot be set."""
+    schema = json.loads(pathlib.Path(chart, "values.schema.json").read_text())
+    own = {}
+    for path in sorted(pathlib.Path(values).glob("*.yaml")):
+        given = yaml.safe_load(path.read_text())
+        for document in documents(pathlib.Path(rendered, path.name)):
+            if document["kind"] not in ("Deployment", "CronJob"):
+                continue
+            for spec in pod_specs(document):
+                container = spec["containers"][0]
+                place = ["jobs"] * (document["kind"] == "CronJob") + [container["name"]]
+                of = given
+                for name in place:
+                    of = of.get(name, {})
+                own.setdefault(tuple(place), set()).update(said(container) - set(of.get("settings", {})))
+    for place, names in own.items():
+        of = schema
+        for name in (*place, "settings"):
+            of = of["properties"][name]
+        refused = set(of["propertyNames"]["not"]["enum"])
+        for name in sorted(names - refused):
+            problem(f"{'.'.join(place)}.settings takes {name}, which the chart says itself")
+        for name in sorted(refused - names):
+            problem(f"{'.'.join(place)}.settings refuses {name}, which the chart never says")
+    if len(own) != 4:
+        problem(f"settings of {sorted(own)}, and not of writers, replicas and both jobs")
+
+
 def bare(document):
     """Without what only Helm knows of."""
     labels = [document["metadata"]["labels"]]
@@ -318,7 +360,8 @@ def compose(path):
 
 
 if __name__ == "__main__":
-    {"check": check, "flags": flags, "same": same, "base": base, "compose": compose}[sys.argv[1]](*sys.argv[2:])
+    {"check": check, "flags": flags, "settings": settings, "same": same, "base": base,
+     "compose": compose}[sys.argv[1]](*sys.argv[2:])
     for it in problems:
         print(it, file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -34,6 +34,7 @@ VALUES = {
     "fullnameOverride": PREFIX,
     "image": {"repository": "localhost/headwater", "pullPolicy": "Never"},
     "store": {"url": STORE, "credentials": {"existingSecret": f"{PREFIX}-keys"}},
+    "tls": {"insecure": True},
     "drain": {"delaySeconds": 2, "callsSecondsMax": 10},
     # Under these folds, snapshots and sweeps happen all the time.
     "writer": {

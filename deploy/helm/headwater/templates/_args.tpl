@@ -4,14 +4,18 @@ before what the chart says. */}}
 {{- $values := .root.Values }}
 - --listen=0.0.0.0:{{ .port }}
 - --admin-listen=0.0.0.0:{{ $values.ports.admin }}
-{{- /* Probes and scrapers reach the admin port in the clear. */}}
-- --insecure-listen
 {{- if $values.tls.enabled }}
 - --listen-tls-cert-file=/etc/headwater/tls/tls.crt
 - --listen-tls-key-file=/etc/headwater/tls/tls.key
+- --admin-tls
 {{- if $values.tls.clientCertificates }}
 - --listen-tls-client-ca-file=/etc/headwater/tls/ca.crt
 {{- end }}
+{{- else if $values.tls.insecure }}
+- --insecure-listen
+{{- end }}
+{{- if $values.auth.existingSecret }}
+- --auth-file=/etc/headwater/auth/{{ $values.auth.key }}
 {{- end }}
 - --log-format={{ $values.log.format }}
 {{- with $values.otlp.endpoint }}
@@ -30,6 +34,21 @@ before what the chart says. */}}
 {{- /* A tenth is left: files are there for a moment before older ones go, and a
 pod over its limit is evicted. */}}
 - --replica-cache-disk-bytes={{ div (mul .sizeGiB 1073741824 9) 10 }}
+{{- end }}
+{{- end }}
+{{- if $values.tls.enabled }}
+- --writers-tls-ca=/etc/headwater/tls/ca.crt
+{{- if $values.tls.clientCertificates }}
+- --writers-tls-cert=/etc/headwater/tls/tls.crt
+- --writers-tls-key=/etc/headwater/tls/tls.key
+{{- end }}
+{{- end }}
+{{- with $values.replica.writerToken }}
+{{- if .existingSecret }}
+- --writers-token-file=/etc/headwater/writer-token/{{ .key }}
+{{- if not $values.tls.enabled }}
+- --writers-token-over-plain
+{{- end }}
 {{- end }}
 {{- end }}
 - --writer={{ include "headwater.fullname" .root }}-writer-headless:{{ $values.ports.writer }}

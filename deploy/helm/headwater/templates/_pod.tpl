@@ -146,13 +146,15 @@ spec:
 {{- end }}
 
 {{- define "headwater.probes" -}}
-{{- /* Alive is what the process says of itself; the store is not asked. */ -}}
+{{- /* Alive is what the process says of itself; the store is not asked. The
+kubelet does not look at the certificate. */ -}}
+{{- $scheme := ternary "HTTPS" "HTTP" .root.Values.tls.enabled }}
 startupProbe:
-  httpGet: { path: /livez, port: admin }
+  httpGet: { path: /livez, port: admin, scheme: {{ $scheme }} }
   periodSeconds: 1
   failureThreshold: {{ .root.Values.probes.startSecondsMax }}
 livenessProbe:
-  httpGet: { path: /livez, port: admin }
+  httpGet: { path: /livez, port: admin, scheme: {{ $scheme }} }
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
@@ -160,7 +162,7 @@ readinessProbe:
   {{- if eq .root.Values.probes.readiness "grpc" }}
   grpc: { port: {{ .port }} }
   {{- else }}
-  httpGet: { path: /readyz, port: admin }
+  httpGet: { path: /readyz, port: admin, scheme: {{ $scheme }} }
   {{- end }}
   periodSeconds: 2
   timeoutSeconds: 2
@@ -179,14 +181,14 @@ readinessProbe:
   mountPath: /etc/headwater/tls
   readOnly: true
 {{- end }}
-{{- if $values.auth.tokens.existingSecret }}
-- name: tokens
-  mountPath: /etc/headwater/tokens
+{{- if $values.auth.existingSecret }}
+- name: auth
+  mountPath: /etc/headwater/auth
   readOnly: true
 {{- end }}
-{{- if $values.auth.jwt.existingConfigMap }}
-- name: jwks
-  mountPath: /etc/headwater/jwks
+{{- if and (eq .part "replica") $values.replica.writerToken.existingSecret }}
+- name: writer-token
+  mountPath: /etc/headwater/writer-token
   readOnly: true
 {{- end }}
 {{- if and (eq .part "replica") (ne $values.replica.cache.kind "none") }}
@@ -209,18 +211,19 @@ readinessProbe:
     secretName: {{ include "headwater.tlsSecret" .root }}
     defaultMode: 0440
 {{- end }}
-{{- with $values.auth.tokens.existingSecret }}
-- name: tokens
+{{- with $values.auth.existingSecret }}
+- name: auth
   secret:
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
-{{- with $values.auth.jwt.existingConfigMap }}
-- name: jwks
-  configMap:
-    name: {{ . }}
-{{- end }}
 {{- if eq .part "replica" }}
+{{- with $values.replica.writerToken.existingSecret }}
+- name: writer-token
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
 {{- with $values.replica.cache }}
 {{- if eq .kind "emptyDir" }}
 - name: cache

@@ -17,10 +17,20 @@
     {{- if .root.Values.tls.enabled }}
     - name: HEADWATER_TLS_CA
       value: /etc/headwater/tls/ca.crt
+    {{- if .root.Values.tls.clientCertificates }}
+    - name: HEADWATER_TLS_CERT
+      value: /etc/headwater/tls/tls.crt
+    - name: HEADWATER_TLS_KEY
+      value: /etc/headwater/tls/tls.key
+    {{- end }}
     {{- end }}
     {{- if .root.Values.test.tokenSecret }}
     - name: HEADWATER_TOKEN_FILE
       value: /etc/headwater/token/{{ .root.Values.test.tokenKey }}
+    {{- if not .root.Values.tls.enabled }}
+    - name: HEADWATER_TOKEN_OVER_PLAIN
+      value: "true"
+    {{- end }}
     {{- end }}
   resources:
     requests: { cpu: 50m, memory: 32Mi }
