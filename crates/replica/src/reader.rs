@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::changes::ChangeRange;
 use crate::consistency::Consistency;
 use crate::failure::ReadFailure;
-use crate::follower::{Missing, PinError};
+use crate::follower::{Follower, Missing, PinError};
 use crate::histories::{Held, Histories};
 use crate::local::Pinned;
 use crate::times::{VersionAt, version_at};
@@ -160,7 +160,7 @@ impl Reader {
                         Missing::Named,
                         deadline,
                     );
-                    let fresh = again.await.map_err(|it| self.gone(it))?;
+                    let fresh = again.await.map_err(|it| gone(&held.follower, it))?;
                     let is_exact = matches!(consistency, Consistency::Exact(_));
                     held.pinned = if is_exact { fresh.with_view(view) } else { fresh };
                     debug_assert!(version <= held.pinned.version(), "views do not go back");
@@ -203,7 +203,7 @@ impl Reader {
             };
             let view = pinned.view().clone();
             let again = follower.pin_after_missing(&pinned, missing, Missing::Named, deadline);
-            let fresh = again.await.map_err(|it| self.gone(it))?;
+            let fresh = again.await.map_err(|it| gone(&follower, it))?;
             let is_exact = matches!(consistency, Consistency::Exact(_));
             pinned = if is_exact { fresh.with_view(view) } else { fresh };
         }
@@ -279,20 +279,17 @@ impl Reader {
                     follower.pin_after_missing(&pinned, missing, part, deadline).await
                 }
             };
-            pinned = again.map_err(|it| self.gone(it))?;
+            pinned = again.map_err(|it| gone(&follower, it))?;
         }
         Err(ReadFailure::Expired { detail: "data was swept while it was fetched" })
     }
+}
 
-    /// The history ended while it was read.
-    fn gone(&self, error: PinError) -> ReadFailure {
-        match error {
-            PinError::Failure(failure) => failure,
-            PinError::Ended | PinError::Replaced { .. } => {
-                let detail = format!("{} was deleted while it was read", self.name);
-                ReadFailure::HistoryMissing { detail }
-            }
-        }
+/// The follower ended while it was read from.
+fn gone(follower: &Follower, error: PinError) -> ReadFailure {
+    match error {
+        PinError::Failure(failure) => failure,
+        PinError::Ended | PinError::Replaced { .. } => follower.shared().end("read"),
     }
 }
 

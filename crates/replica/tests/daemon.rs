@@ -28,16 +28,26 @@ async fn it_serves_until_a_signal_and_ends_with_success() {
         .spawn()
         .unwrap();
     let mut log = BufReader::new(daemon.stderr.take().unwrap()).lines();
-    let line = timeout(PATIENCE, log.next_line()).await.unwrap().unwrap().unwrap();
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let address = format!("http://{}", line["address"].as_str().unwrap());
+    let address = loop {
+        let line = timeout(PATIENCE, log.next_line()).await.unwrap().unwrap().unwrap();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if let Some(address) = line["address"].as_str() {
+            break format!("http://{address}");
+        }
+    };
 
     let endpoint = tonic::transport::Endpoint::from_shared(address).unwrap();
     let channel = endpoint.connect().await.unwrap();
     let service = "headwater.v1.ReadService".to_owned();
     let mut health = HealthClient::new(channel.clone());
-    let health = health.check(HealthCheckRequest { service }).await.unwrap().into_inner();
-    assert_eq!(health.status(), ServingStatus::Serving);
+    let is_serving = async {
+        let request = || HealthCheckRequest { service: service.clone() };
+        while health.check(request()).await.unwrap().into_inner().status() != ServingStatus::Serving
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, is_serving).await.expect("it is ready in time");
     let request = GetRequest { history: "h".into(), key: "k".into(), ..GetRequest::default() };
     let error = ReadServiceClient::new(channel).get(request).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);

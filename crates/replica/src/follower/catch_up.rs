@@ -33,6 +33,8 @@ pub(crate) enum CheckFailure {
         /// Its id.
         found: HistoryId,
     },
+    /// The head does not go on from the local one.
+    Contradicts(ReadFailure),
     /// What is stored cannot be served, or not by this process. Trying again at
     /// once would not help.
     Refused(ReadFailure),
@@ -200,7 +202,7 @@ fn failure_of(head_key: &str, error: StateError) -> CheckFailure {
         StateError::Follow(FollowError::Replaced { found }) => CheckFailure::Replaced { found },
         StateError::Follow(
             error @ (FollowError::WentBack { .. } | FollowError::ChainBroken { .. }),
-        ) => CheckFailure::Refused(ReadFailure::bad(head_key, error)),
+        ) => CheckFailure::Contradicts(ReadFailure::bad(head_key, error)),
         StateError::Missing { .. } | StateError::Bad { .. } | StateError::TooNew { .. } => {
             CheckFailure::Refused(ReadFailure::of_state(error))
         }

@@ -26,7 +26,6 @@ use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use futures::stream::FuturesUnordered;
 use headwater_core::follow::Position;
-use headwater_core::id::Tag;
 use headwater_core::version::Revision;
 use headwater_daemon::trace::{Origin, ROOT_TARGET};
 use headwater_store::{Entropy, HeadRead, ReadError, planted};
@@ -41,7 +40,7 @@ use super::hydration::Hydration;
 use super::pace::Pace;
 use super::waiters::{Reply, Waiter, Waiters};
 use super::{CheckFailure, Owner, Shared, lock};
-use crate::local::{Proved, State};
+use crate::local::{Local, Pinned, Proved, State};
 use crate::metrics::{CheckEnd, ReplicaMetrics};
 
 /// Requests taken in at a time.
@@ -98,7 +97,7 @@ pub(super) struct Checks {
     following: Option<BoxFuture<'static, Followed>>,
     /// The newest head that a check has shown to be the store's. The local one
     /// may be newer, where a writer has told of it.
-    checked: Option<Tag>,
+    checked: Option<Revision>,
     /// A check with a higher number began after the local head was read and
     /// followed: it cannot have read an older one.
     local_read_at: u64,
@@ -110,8 +109,8 @@ pub(super) struct Checks {
 struct Read {
     number: u64,
     took: Duration,
-    /// What was asked about.
-    known: Option<Tag>,
+    /// What was asked about: the local head of the moment.
+    asked: Option<Arc<Local>>,
     /// How far the history was followed before, where it is being opened.
     seen: Option<Position>,
     answer: Result<HeadRead, ReadError>,
@@ -233,16 +232,16 @@ impl Driver {
         self.shared.forget_expired(now);
         let store = Arc::clone(self.shared.loader.store());
         let key = self.shared.history().head_key();
-        let known = self.shared.local().map(|it| it.tag.clone());
+        let asked = self.shared.local();
         // Looked up before the head is read: what another follower of the name
         // sees after that accuses nobody.
-        let seen = match &known {
+        let seen = match &asked {
             Some(_) => None,
             None => self.shared.seen.position(self.shared.history()),
         };
         let read = async move {
-            let answer = store.read_head(&key, known.as_ref()).await;
-            Read { number, took: now.elapsed(), known, seen, answer }
+            let answer = store.read_head(&key, asked.as_ref().map(|it| &it.tag)).await;
+            Read { number, took: now.elapsed(), asked, seen, answer }
         };
         self.checks.reads.push(read.instrument(span).boxed());
     }
@@ -264,7 +263,7 @@ impl Driver {
     }
 
     fn read(&mut self, read: Read) -> Result<(), Ended> {
-        let Read { number, took, known, seen, answer } = read;
+        let Read { number, took, asked, seen, answer } = read;
         let local = self.shared.local();
         match answer {
             Ok(answer) => {
@@ -283,14 +282,13 @@ impl Driver {
                 );
                 match answer {
                     // The head that was asked about was current after the check
-                    // began. The local one is that or a later one.
-                    HeadRead::Unchanged => {
-                        self.confirmed(known);
-                        self.proved(number);
-                    }
-                    HeadRead::Found { tag, .. } if local.is_some_and(|it| it.tag == tag) => {
-                        self.confirmed(Some(tag));
-                        self.proved(number);
+                    // began. The local one may be a later one by now, of which
+                    // the store has said nothing.
+                    HeadRead::Unchanged => self.proved(number, asked.or(local)),
+                    HeadRead::Found { tag, .. }
+                        if local.as_ref().is_some_and(|it| it.tag == tag) =>
+                    {
+                        self.proved(number, local);
                     }
                     HeadRead::Found { bytes, tag } => {
                         self.checks.found.push_back((number, Found { bytes, tag, seen }));
@@ -351,15 +349,20 @@ impl Driver {
         self.checks.following = None;
         let outcome = match (source, verdict) {
             (Source::Check(number), Ok(Verdict::Overtaken)) => {
-                self.proved(number);
+                if self.is_ahead_of_checks() {
+                    // What it read was current, and is not at hand any more:
+                    // those who wait get the next check.
+                    self.checks.live.remove(&number);
+                } else {
+                    self.proved(number, self.shared.local());
+                }
                 Ok(())
             }
             (Source::Check(number), Ok(Verdict::CaughtUp(caught_up))) => {
                 self.checks.local_read_at = self.checks.n_begun;
-                let tag = caught_up.local.tag.clone();
                 self.advance(Some(number), caught_up, took);
-                self.confirmed(Some(tag));
-                self.proved(if planted!(LaterCheckServed) { self.checks.n_begun } else { number });
+                let number = if planted!(LaterCheckServed) { self.checks.n_begun } else { number };
+                self.proved(number, self.shared.local());
                 Ok(())
             }
             (Source::Check(number), Err(failure)) => self.refused(number, &failure),
@@ -380,14 +383,6 @@ impl Driver {
         };
         self.follow_next();
         outcome
-    }
-
-    /// The store has, or had, the head with this tag.
-    fn confirmed(&mut self, tag: Option<Tag>) {
-        if let Some(local) = self.shared.local().filter(|it| Some(&it.tag) == tag.as_ref()) {
-            self.shared.seen.note(self.shared.history(), local.position());
-            self.checks.checked = tag;
-        }
     }
 
     fn advance(&mut self, number: Option<u64>, caught_up: CaughtUp, took: Duration) {
@@ -433,21 +428,24 @@ impl Driver {
         }
     }
 
-    /// The local head was current after check `number` began.
-    fn proved(&mut self, number: u64) {
+    /// `head` was current after check `number` began: those who wait for it get
+    /// its view.
+    fn proved(&mut self, number: u64, head: Option<Arc<Local>>) {
         let Some((mut began, span)) = self.checks.live.remove(&number) else { return };
         if planted!(AgeFromEnd) {
             began = Instant::now();
         }
-        let mut pinned = None;
         self.shared.state.send_modify(|it: &mut State| {
             it.trouble = None;
+            // The local head is this one or goes on from it.
             if let Some(proved) = &mut it.proved {
                 proved.began = proved.began.max(began);
-                pinned = Some(proved.pin());
             }
         });
-        let Some(pinned) = pinned else { return };
+        let Some(head) = head else { return };
+        self.checks.checked = self.checks.checked.max(Some(head.head.revision));
+        self.shared.seen.note(self.shared.history(), head.position());
+        let pinned = Pinned::new(head, began);
         let mut n_reads = 0;
         for waiter in self.checks.waiters.take(number) {
             n_reads += 1;
@@ -487,12 +485,13 @@ impl Driver {
             }
             // A writer told of a head that the store does not go on from, or
             // never had: begun anew, from what the store has.
-            CheckFailure::Refused(error) if self.is_ahead_of_checks() => {
+            CheckFailure::Contradicts(error) if self.is_ahead_of_checks() => {
                 tracing::error!(%history, %error, "a writer told of a head that the store denies");
+                self.shared.is_given_up.store(true, Ordering::Relaxed);
                 self.owner.ended(&self.shared);
                 return Err(Ended);
             }
-            CheckFailure::Refused(error) => {
+            CheckFailure::Refused(error) | CheckFailure::Contradicts(error) => {
                 tracing::warn!(%history, %error, "the head is not served");
                 !is_open
             }
@@ -518,7 +517,7 @@ impl Driver {
 impl Driver {
     /// Whether the local head is one that only a writer has told of.
     fn is_ahead_of_checks(&self) -> bool {
-        self.shared.local().is_some_and(|it| self.checks.checked.as_ref() != Some(&it.tag))
+        self.shared.local().is_some_and(|it| self.checks.checked < Some(it.head.revision))
     }
 }
 

@@ -15,7 +15,7 @@ mod waiters;
 mod watched;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +82,9 @@ pub(crate) struct Shared {
     memory: MemoryPart,
     /// The revision that a writer has told of last.
     noticed: AtomicU64,
+    /// Whether it has ended because the store denies what a writer told: the
+    /// history is there, and is opened anew.
+    is_given_up: AtomicBool,
     /// Heads that writers have published since, as they told.
     pushed: Mutex<Pushed>,
     /// The newest revision that a writer has told of, in whatever way, and
@@ -160,6 +163,7 @@ impl Follower {
             feed: Arc::new(Feed::new(config.feed_limits(), watch_budget)),
             memory: memory.part(),
             noticed: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
             pushed: Mutex::default(),
             told: AtomicU64::new(0),
             told_at: Moment::default(),
@@ -351,7 +355,9 @@ fn pin_error(failure: CheckFailure) -> PinError {
             PinError::Failure(ReadFailure::HistoryMissing { detail: detail.into() })
         }
         CheckFailure::Replaced { found } => PinError::Replaced { found },
-        CheckFailure::Refused(failure) => PinError::Failure(failure),
+        CheckFailure::Refused(failure) | CheckFailure::Contradicts(failure) => {
+            PinError::Failure(failure)
+        }
         // The driver tries again and answers nobody with it.
         CheckFailure::Unavailable { detail, .. } => {
             let retry_after = RETRY_AFTER;
@@ -392,11 +398,21 @@ impl Shared {
         }
     }
 
+    /// Why there is nothing more to be had from this follower, which has ended.
+    pub(crate) fn end(&self, meanwhile: &str) -> ReadFailure {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            let detail = "what a writer told is not what the store has; ask again".into();
+            return ReadFailure::FreshnessUnverified { detail, retry_after: RETRY_AFTER };
+        }
+        let detail = format!("{} was deleted while it was {meanwhile}", self.history());
+        ReadFailure::HistoryMissing { detail }
+    }
+
     /// A writer has published this head. As a notice of it, where it does not
     /// follow the local one.
     pub(crate) fn push(&self, id: HistoryId, revision: Revision, head: PushedHead) {
         let Some(local) = self.local() else { return };
-        if local.head.history_id != id {
+        if local.head.history_id != id || !Pushed::takes(&head) {
             return self.notice(id, revision);
         }
         if local.head.revision < revision {

@@ -49,6 +49,11 @@ pub(super) struct Newest {
 }
 
 impl Pushed {
+    /// Whether it could be kept at all.
+    pub(super) fn takes(head: &PushedHead) -> bool {
+        size_of(head) <= BYTES_MAX
+    }
+
     pub(super) fn add(&mut self, revision: Revision, head: PushedHead) {
         self.size_bytes += size_of(&head);
         self.heads.push_back((revision, head));

@@ -96,6 +96,5 @@ pub(super) fn ended(follower: &Follower, error: PinError) -> ReadFailure {
 }
 
 pub(super) fn gone(follower: &Follower) -> ReadFailure {
-    let detail = format!("{} was deleted while it was watched", follower.shared().history());
-    ReadFailure::HistoryMissing { detail }
+    follower.shared().end("watched")
 }

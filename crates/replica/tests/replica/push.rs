@@ -15,7 +15,7 @@ use headwater_proto::v1::{
     GetOperationRequest, GetOperationResponse, PublishedHead, SubmitRequest, SubmitResponse,
     SubmitStreamResponse, SubscribeHeadsRequest, SubscribeHeadsResponse,
 };
-use headwater_replica::{Consistency, PushedHead, Reader, ReplicaConfig};
+use headwater_replica::{Consistency, PushedHead, ReadFailure, Reader, ReplicaConfig};
 use headwater_store::{Call, Fault, Rule};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::StreamExt as _;
@@ -355,7 +355,7 @@ async fn a_pushed_head_is_no_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_does_not_satisfy_a_check_that_read_an_older_head() {
+async fn a_strong_read_gets_what_its_check_was_told_and_no_push() {
     let mut rig = Rig::open(quiet()).await;
     let gate = rig.hold_answers(1);
     let reader = rig.reader();
@@ -363,6 +363,7 @@ async fn a_push_does_not_satisfy_a_check_that_read_an_older_head() {
         reader.get(&key("k"), Consistency::Strong, deadline()).await.unwrap().1.version().get()
     });
     arrived(&gate, 1).await;
+    // While the store's 304 for version 0 is on its way.
     rig.writer.put("k", "v").await;
     push(&rig, &rig.writer, Vec::new());
     a_moment().await;
@@ -370,9 +371,34 @@ async fn a_push_does_not_satisfy_a_check_that_read_an_older_head() {
 
     gate.open();
 
-    // What it read was current after it began, and what is served is newer.
-    assert_eq!(strong.await.unwrap(), 1);
+    assert_eq!(strong.await.unwrap(), 0, "what the store has spoken of");
     assert_eq!(rig.read("k", Consistency::Strong).await.unwrap().1, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_gives_up_nothing_that_was_pushed() {
+    let mut rig = Rig::open(quiet()).await;
+    rig.writer.put("k", "v").await;
+    push(&rig, &rig.writer, Vec::new());
+    a_moment().await;
+    rig.faults.add(Rule::new(Fault::Denied).on(Call::ReadHead).times(1));
+
+    let refused = rig.read("k", Consistency::Strong).await.unwrap_err();
+
+    assert!(matches!(refused, ReadFailure::Denied { .. }), "{refused}");
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 1);
+    assert_eq!(rig.read("k", Consistency::Strong).await.unwrap().1, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_too_large_to_be_kept_is_a_notice() {
+    let mut rig = Rig::open(quiet()).await;
+    rig.writer.put("k", "v").await;
+    push(&rig, &rig.writer, vec![Bytes::from(vec![0; 3 << 20])]);
+    a_moment().await;
+
+    assert_eq!(rig.count(Call::ReadHead), 1);
+    assert_eq!(rig.read("k", Consistency::Any).await.unwrap().1, 1);
 }
 
 #[tokio::test(start_paused = true)]

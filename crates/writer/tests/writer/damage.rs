@@ -177,10 +177,12 @@ async fn a_damaged_record_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_damaged_record_does_not_fail_its_neighbours() {
     let config = WriterConfig { receipt_versions_max: 1, ..WriterConfig::default() };
-    let (world, host) = World::with(config).await;
+    let (world, host) = World::with(config.clone()).await;
     host.accept(Op::new("kept").put("k", "v").service_kept()).await;
     host.accept(Op::new("past").put("k", "w").issued_from(1)).await;
     damage(&*world.store, &key_below(&*world.store, "requests").await, truncated).await;
+    // A process that has not seen the record.
+    let host = world.host_with(config);
     let gate = headwater_store::Gate::new();
     host.faults.on_next(Call::ReplaceHead, Fault::Hold(gate.clone()));
     let first = host.begin(Op::new("first").put("k", "x").issued_from(2));
