@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use headwater_proto::v1;
 use headwater_proto::v1::consistency::{Any, Level, Strong};
+use headwater_proto::{duration, v1};
 
 use crate::call::{GaveUp, timed};
 use crate::client::read_service;
@@ -336,7 +336,7 @@ impl Session {
             history_id,
             state_version: stamp.state_version,
             revision: stamp.revision,
-            proof_age: Duration::try_from(proof_age).unwrap_or_default(),
+            proof_age: duration::from_wire(proof_age).unwrap_or_default(),
         })
     }
 

@@ -2,8 +2,9 @@
 //!
 //! In here: the code generated from the `.proto` files beside this crate's
 //! sources, whose comments are the reference for every field; and the words of
-//! errors, [`reason`], and the [`limits`] that servers and clients share. Not in
-//! here: any decision, and any type of the protocol core. Services convert.
+//! errors, [`reason`], the [`limits`] that servers and clients share, and how a
+//! [`duration`] is read. Not in here: any decision, and any type of the protocol
+//! core. Services convert.
 //!
 //! ```text
 //! proto/headwater/v1/*.proto --(cargo run -p xtask -- codegen)--> src/generated
@@ -16,6 +17,7 @@
 //! - Fields of type `bytes` are [`prost::bytes::Bytes`]: they share the received
 //!   buffer.
 
+pub mod duration;
 pub mod limits;
 pub mod reason;
 

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use headwater_proto::v1;
 use headwater_proto::v1::key_filter::Keys;
 use headwater_proto::v1::watch_request::SnapshotMode as WireMode;
 use headwater_proto::v1::watch_response::Event;
+use headwater_proto::{duration, v1};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Streaming;
 
@@ -200,7 +200,7 @@ impl Driver {
                 let proof_age = progress.proof_age.unwrap_or_default();
                 Ok(Some(WatchEvent::Progress {
                     newest_version: progress.newest_version,
-                    proof_age: Duration::try_from(proof_age).unwrap_or_default(),
+                    proof_age: duration::from_wire(proof_age).unwrap_or_default(),
                 }))
             }
             Some(Event::SnapshotBegin(begin)) if self.parts.is_none() => {

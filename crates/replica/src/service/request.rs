@@ -1,14 +1,12 @@
 //! Checking requests, and taking them into core types.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::operation::{Key, KeyRange};
 use headwater_core::version::StateVersion;
 use headwater_daemon::status::{FieldViolation, field_invalid};
-use headwater_proto::v1;
 use headwater_proto::v1::consistency::Level;
+use headwater_proto::{duration, v1};
 use tonic::Status;
 
 use crate::consistency::Consistency;
@@ -63,7 +61,8 @@ impl Violations {
             }
             Some(Level::ExactVersion(version)) => Consistency::Exact(StateVersion::new(*version)),
             Some(Level::MaxStaleness(age)) => {
-                let age = Duration::try_from(*age).map_err(|_| "a duration is not negative");
+                let age = duration::from_wire(*age)
+                    .ok_or("it is a valid duration, and not a negative one");
                 Consistency::MaxStaleness(self.take("consistency.max_staleness", age)?)
             }
             Some(Level::Any(_)) => Consistency::Any,

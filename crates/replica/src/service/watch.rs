@@ -13,12 +13,12 @@ use headwater_core::version::StateVersion;
 use headwater_daemon::auth::{Role, allow};
 use headwater_daemon::serve::Leaving;
 use headwater_daemon::{deadline, status as say};
-use headwater_proto::v1;
 use headwater_proto::v1::key_filter::Keys;
 use headwater_proto::v1::watch_request::SnapshotMode as WireMode;
 use headwater_proto::v1::watch_response::Event;
 use headwater_proto::v1::watch_service_server::WatchService;
 use headwater_proto::v1::watched_mutation::Kind;
+use headwater_proto::{duration, v1};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -121,7 +121,7 @@ fn options(violations: &mut Violations, wire: &v1::WatchRequest) -> Option<Watch
     let progress = match wire.progress_interval {
         None => Some(PROGRESS_DEFAULT),
         Some(interval) => {
-            let fit = Duration::try_from(interval).ok();
+            let fit = duration::from_wire(interval);
             let fit = fit.filter(|it| (PROGRESS_MIN..=PROGRESS_MAX).contains(it));
             if fit.is_none() {
                 violations.add("progress_interval", "it is 100 ms to an hour");

@@ -17,12 +17,15 @@ use headwater_store::{Clock, Entropy, Store};
 use headwater_store::{Folder, HeadRead, HeadWrite, Latency, Listed, Memory, PutError, ReadError};
 use headwater_verify::{Options, Progress, Verdict, Verifier};
 use headwater_writer::{Question, SweepOptions, Writer, WriterConfig};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{key, name};
 
 const OPERATIONS: u64 = 100_000;
 const CALLERS: u64 = 64;
+/// Virtual time: many times what the operations take.
+const GROWING_MAX: Duration = Duration::from_secs(3_600);
 /// What is staged between two sweeps, 30 seconds of 25 versions, and what stays.
 const OBJECTS_MAX: usize = 1_000;
 /// What stays: the tail, receipt pages, archive, and the chunks of a small state.
@@ -135,9 +138,10 @@ async fn growing_head() {
     writer.create(&name("h"), id, false).await.unwrap();
 
     let next = Arc::new(AtomicU64::new(0));
-    let caller = || {
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
         let (writer, next) = (writer.clone(), Arc::clone(&next));
-        tokio::spawn(async move {
+        callers.spawn(async move {
             let mut seen = StateVersion::ZERO;
             loop {
                 match next.fetch_add(1, Ordering::Relaxed) {
@@ -145,17 +149,20 @@ async fn growing_head() {
                     _ => return,
                 }
             }
-        })
-    };
-    let callers: Vec<_> = (0..CALLERS).map(|_| caller()).collect();
+        });
+    }
     let mut most = 0;
-    while next.load(Ordering::Relaxed) < OPERATIONS {
-        most = most.max(objects(&*memory).await);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    for it in callers {
-        it.await.unwrap();
-    }
+    let growing = async {
+        // One that failed ends the test: without callers nothing would.
+        while !callers.is_empty() {
+            most = most.max(objects(&*memory).await);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            while let Some(ended) = callers.try_join_next() {
+                ended.unwrap();
+            }
+        }
+    };
+    tokio::time::timeout(GROWING_MAX, growing).await.expect("a caller waits for ever");
     assert!(most <= OBJECTS_MAX, "{most} objects");
     for _ in 0..2 {
         let below = Some(Revision::new(u64::MAX));
