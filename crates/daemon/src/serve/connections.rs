@@ -4,7 +4,7 @@
 //!
 //! - There are never more than the limit. Where a new one finds it reached,
 //!   connections without a call make room, those that have been so for longest
-//!   first; a connection with a call never does.
+//!   first; a connection with a call never does. Calls of health do not count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ impl Connection {
         self.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn touch(&self) {
+    pub(super) fn touch(&self) {
         self.used_ms.store(as_ms(self.began.elapsed()), Ordering::Relaxed);
     }
 
