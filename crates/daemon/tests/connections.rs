@@ -184,14 +184,17 @@ async fn past_the_limit_connections_with_calls_stay_and_new_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn connections_that_only_watch_health_make_room() {
+async fn connections_with_calls_of_health_alone_make_room() {
     let options = ServerOptions { connections_max: 2, ..ServerOptions::default() };
     let server = Running::start(options).await;
-    let mut watches = Vec::new();
+    let mut held = Vec::new();
     for _ in 0..2 {
-        let mut watch = server.client().watch(whole_server()).await.unwrap().into_inner();
+        let mut client = server.client();
+        let mut watch = client.watch(whole_server()).await.unwrap().into_inner();
         watch.next().await.unwrap().unwrap();
-        watches.push(watch);
+        // One after the other, for as long as the connection lives.
+        let asking = async move { while client.check(whole_server()).await.is_ok() {} };
+        held.push((watch, AbortOnDropHandle::new(tokio::spawn(asking))));
     }
 
     let mut late = server.client();

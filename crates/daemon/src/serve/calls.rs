@@ -61,11 +61,10 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
 struct Call(Arc<Connection>);
 
 impl Call {
-    /// `None` for what anybody may ask for: such calls keep no place, or those
-    /// without any right could hold all of them.
+    /// `None` for what anybody may ask for: such calls keep no place, however
+    /// many, or those without any right could hold all of them.
     fn begin(connection: Arc<Connection>, path: &str) -> Option<Self> {
         if methods::find(path).is_some_and(|it| it.need == Need::Open) {
-            connection.touch();
             return None;
         }
         connection.begin_call();

@@ -25,7 +25,7 @@ const ROOM_PART: usize = 64;
 #[derive(Debug)]
 pub(super) struct Connection {
     calls: AtomicUsize,
-    /// When a call last began or ended, in milliseconds since `began`.
+    /// When a call that counts last began or ended, in milliseconds since `began`.
     used_ms: AtomicU64,
     began: Instant,
     /// Cancelled when no more calls are taken.
@@ -45,7 +45,7 @@ impl Connection {
         self.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn touch(&self) {
+    fn touch(&self) {
         self.used_ms.store(as_ms(self.began.elapsed()), Ordering::Relaxed);
     }
 
