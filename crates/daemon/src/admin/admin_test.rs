@@ -36,8 +36,8 @@ async fn bodies_that_never_come_do_not_keep_probes_out() {
     let port = start().await;
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
-        let head = b"POST /take HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n";
-        held.push(send(&port, head).await);
+        let request = b"POST /take HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n";
+        held.push(send(&port, request).await);
     }
     assert!(is_alive(&port).await);
 }

@@ -282,9 +282,12 @@ async fn what_nobody_answers_for_is_small_and_takes_no_room() {
         let request = Request::builder().uri(HEALTH).body(body).unwrap();
         held.push((kept, tokio::spawn(async move { guard.oneshot(request).await })));
     }
-    tokio::task::yield_now().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.layer.limits().bytes(), 0);
-    held.iter().for_each(|(_, it)| it.abort());
+    for (_, answering) in held {
+        assert!(!answering.is_finished());
+        answering.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]
