@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use headwater_daemon::health::Health;
 use headwater_daemon::serve::{GrpcService, Listening, ServerOptions, Services, Serving};
 use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -24,6 +23,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tower::{Layer, Service};
 
 /// Longer than anything here takes; a test that waits for it has failed.
@@ -35,7 +37,6 @@ const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\
 struct Running {
     address: SocketAddr,
     stop: CancellationToken,
-    health: Health,
     task: JoinHandle<()>,
 }
 
@@ -49,19 +50,46 @@ impl Running {
         let address = listening.local_address();
         let stop = CancellationToken::new();
         let serving = Serving { options, ..Serving::new(stop.clone()) };
-        let health = serving.health.clone();
         let task =
             tokio::spawn(async move { listening.serve_with(services, serving).await.unwrap() });
-        Self { address, stop, health, task }
+        Self { address, stop, task }
     }
 
     async fn socket(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
+    fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.address)).unwrap().connect_lazy()
+    }
+
     fn client(&self) -> HealthClient<Channel> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        HealthClient::new(endpoint.connect_lazy())
+        HealthClient::new(self.channel())
+    }
+}
+
+/// A call that goes on, and not one of health.
+struct LongCall {
+    questions: tokio::sync::mpsc::Sender<ServerReflectionRequest>,
+    answers: tonic::Streaming<tonic_reflection::pb::v1::ServerReflectionResponse>,
+}
+
+impl LongCall {
+    async fn begin(channel: Channel) -> Self {
+        let (questions, asked) = tokio::sync::mpsc::channel(1);
+        let asked = tokio_stream::wrappers::ReceiverStream::new(asked);
+        let mut client = ServerReflectionClient::new(channel);
+        let answers = client.server_reflection_info(asked).await.unwrap().into_inner();
+        let mut call = Self { questions, answers };
+        call.goes_on().await;
+        call
+    }
+
+    async fn goes_on(&mut self) {
+        let list = Some(MessageRequest::ListServices(String::new()));
+        let question = ServerReflectionRequest { host: String::new(), message_request: list };
+        self.questions.send(question).await.unwrap();
+        timeout(PATIENCE, self.answers.next()).await.unwrap().unwrap().unwrap();
     }
 }
 
@@ -113,9 +141,9 @@ async fn who_sends_a_frame_byte_by_byte_is_sent_away() {
 async fn a_flood_of_connections_leaves_callers_alone_and_gives_way_to_new_ones() {
     let options = ServerOptions { connections_max: 32, ..ServerOptions::default() };
     let server = Running::start(options).await;
-    let mut early = server.client();
-    let mut watching = early.watch(whole_server()).await.unwrap().into_inner();
-    watching.next().await.unwrap().unwrap();
+    let channel = server.channel();
+    let mut early = HealthClient::new(channel.clone());
+    let mut call = LongCall::begin(channel).await;
 
     // Ten times as many as there may be, all held open as far as they are let.
     let mut flood = Vec::new();
@@ -135,30 +163,47 @@ async fn a_flood_of_connections_leaves_callers_alone_and_gives_way_to_new_ones()
         }
     };
     timeout(PATIENCE, found).await.expect("a place is made");
-    server.health.drain();
-    let told = timeout(PATIENCE, watching.next()).await.unwrap().unwrap().unwrap();
-    assert_eq!(told.status(), ServingStatus::NotServing);
+    call.goes_on().await;
 }
 
 #[tokio::test]
 async fn past_the_limit_connections_with_calls_stay_and_new_ones_are_refused() {
     let options = ServerOptions { connections_max: 2, ..ServerOptions::default() };
     let server = Running::start(options).await;
-    let mut watches = Vec::new();
+    let mut calls = Vec::new();
     for _ in 0..2 {
-        let mut watch = server.client().watch(whole_server()).await.unwrap().into_inner();
-        watch.next().await.unwrap().unwrap();
-        watches.push(watch);
+        calls.push(LongCall::begin(server.channel()).await);
     }
 
     assert!(is_ended(server.socket().await).await);
     assert!(server.client().check(whole_server()).await.is_err());
 
-    server.health.drain();
-    for watch in &mut watches {
-        let told = timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
-        assert_eq!(told.status(), ServingStatus::NotServing);
+    for call in &mut calls {
+        call.goes_on().await;
     }
+}
+
+#[tokio::test]
+async fn connections_with_calls_of_health_alone_make_room() {
+    let options = ServerOptions { connections_max: 2, ..ServerOptions::default() };
+    let server = Running::start(options).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = server.client();
+        let mut watch = client.watch(whole_server()).await.unwrap().into_inner();
+        watch.next().await.unwrap().unwrap();
+        // One after the other, for as long as the connection lives.
+        let asking = async move { while client.check(whole_server()).await.is_ok() {} };
+        held.push((watch, AbortOnDropHandle::new(tokio::spawn(asking))));
+    }
+
+    let mut late = server.client();
+    let found = async {
+        while late.check(whole_server()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, found).await.expect("a place is made");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -214,6 +214,13 @@ fn config(
     let key = contents.key(&files.key)?;
     let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
     config.alpn_protocols = protocols.to_vec();
+    if files.client_authorities.is_some() {
+        // A session that is resumed brings its client's certificate along
+        // without anybody looking at it again: one that has expired meanwhile
+        // would go on being good.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Arc::new(config))
 }
 

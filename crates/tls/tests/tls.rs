@@ -10,6 +10,7 @@ use headwater_tls::{
     TlsError,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::HandshakeKind;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
@@ -159,6 +160,49 @@ async fn a_client_is_known_by_its_certificate_or_refused() {
     met.unwrap();
     assert_eq!(seen, Some(None));
     assert!(meet_as(Some("wrong"), acceptor).await.0.is_err(), "a bad one is not as none");
+}
+
+/// How the server's side of a second connection of the same client came about.
+async fn second_handshake(acceptor: &Acceptor, connector: &Connector) -> HandshakeKind {
+    let mut last = None;
+    for _ in 0..2 {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let serving = async {
+            let mut accepted = acceptor.accept(far).await.unwrap();
+            accepted.stream.write_all(b"hello").await.unwrap();
+            accepted.stream.flush().await.unwrap();
+            accepted.stream.get_ref().1.handshake_kind()
+        };
+        let connecting = async {
+            let mut connected = connector.connect("h.example", near).await.unwrap();
+            connected.read_exact(&mut [0; 5]).await.unwrap();
+            connected
+        };
+        let (kind, _connected) = tokio::join!(serving, connecting);
+        last = kind;
+    }
+    last.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_looked_at_for_every_connection() {
+    let (files, ca, clients) = (Files::new(), authority(), authority());
+    files.issue("server", &ca, &["h.example"]);
+    files.write("ca.pem", &ca.pem());
+    files.write("clients.pem", &clients.pem());
+    files.issue("good", &clients, &["app.example"]);
+
+    // What makes this test one: without certificates of clients it is resumed.
+    let acceptor = Acceptor::load(files.server(None), Acceptor::GRPC).await.unwrap();
+    let connector = Connector::new(files.client(None));
+    assert_eq!(second_handshake(&acceptor, &connector).await, HandshakeKind::Resumed);
+
+    for client_certificates in [ClientCertificates::Required, ClientCertificates::Optional] {
+        let asking = ServerFiles { client_certificates, ..files.server(Some("clients.pem")) };
+        let acceptor = Acceptor::load(asking, Acceptor::GRPC).await.unwrap();
+        let connector = Connector::new(files.client(Some("good")));
+        assert_eq!(second_handshake(&acceptor, &connector).await, HandshakeKind::Full);
+    }
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@
 //!
 //! - It listens only where an address is given, and never on the port of gRPC.
 //! - No answer waits for the store.
-//! - It has few connections, and none of them without a time limit for the next
-//!   request.
+//! - It has few connections, and none of them without a time limit: for the next
+//!   request, and for a request to arrive and its answer to be taken.
 
 pub(crate) mod loglevel;
 mod probes;
@@ -28,9 +28,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
@@ -41,6 +41,9 @@ use crate::serve::{Accept, BindError};
 const CONNECTIONS_MAX: usize = 256;
 /// Longest time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time from the head of a request until its answer has been taken. A
+/// connection that takes longer is ended.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// After a socket could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -130,17 +133,34 @@ impl Admin {
         let Ok(Ok(accepted)) = timeout(HEAD_TIMEOUT, acceptor.accept(socket)).await else {
             return tracing::debug!("a handshake with the admin port failed");
         };
-        let answering = service_fn(|request: Request<Incoming>| async move {
-            Ok::<_, Infallible>(self.answer(request.map(Body::new)).await)
+        // When the last request began. Around the connection and not the answer:
+        // one that nobody reads is not asked for its next part.
+        let began = watch::Sender::new(Instant::now());
+        let answering = service_fn(|request: Request<Incoming>| {
+            began.send_replace(Instant::now());
+            async move { Ok::<_, Infallible>(self.answer(request.map(Body::new)).await) }
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(accepted.io), answering)
-            .await;
-        if let Err(error) = served {
-            tracing::debug!(%error, "a connection to the admin port failed");
+            .serve_connection(TokioIo::new(accepted.io), answering);
+        tokio::select! {
+            served = served => if let Err(error) = served {
+                tracing::debug!(%error, "a connection to the admin port failed");
+            },
+            () = is_late(began.subscribe()) => {
+                tracing::debug!("a request to the admin port took too long");
+            }
         }
+    }
+}
+
+/// Waits until the last request has been there for too long.
+async fn is_late(mut began: watch::Receiver<Instant>) {
+    loop {
+        let late_at = *began.borrow_and_update() + REQUEST_TIMEOUT;
+        // A sender that is gone makes no more requests.
+        let Ok(Ok(())) = timeout_at(late_at, began.changed()).await else { return };
     }
 }
 
@@ -157,3 +177,7 @@ impl AdminPort {
         self.local_address
     }
 }
+
+#[cfg(test)]
+#[path = "admin_test.rs"]
+mod tests;

@@ -15,41 +15,70 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::methods::OPEN_REQUEST_BYTES_MAX;
 use crate::limit::{Charge, Permit};
 use crate::status;
 
+/// Flag and length of a gRPC message.
+const PREFIX_BYTES: usize = 5;
+
 /// A request on its way in: its messages are looked at for their length before
-/// anything of them is kept, and a single one has to arrive in time.
+/// anything of them is kept, and a single one has to arrive in time and to be
+/// single.
 pub(super) struct Arriving {
     inner: Body,
     lengths: Lengths,
     single: Option<Single>,
 }
 
+/// What holds of a request of one message. Gone once it has arrived, and its
+/// charge with it where nobody else holds that.
 struct Single {
-    charge: Arc<Charge>,
+    charge: Option<Arc<Charge>>,
+    received: usize,
+    /// Most bytes of the whole body: what comes after the message is read and
+    /// thrown away by the services, and would come for ever.
+    bytes_max: usize,
     late: Pin<Box<Sleep>>,
     time: Duration,
+}
+
+impl Single {
+    fn receive(&mut self, len: usize) -> Result<(), Status> {
+        self.received = self.received.saturating_add(len);
+        if self.bytes_max < self.received {
+            return Err(status::message_too_large(self.received, self.bytes_max));
+        }
+        self.charge.as_ref().map_or(Ok(()), |it| it.add(len as u64))
+    }
 }
 
 impl Arriving {
     /// Of a stream of messages.
     pub(super) fn many(inner: Body) -> Self {
-        Self { inner, lengths: Lengths::default(), single: None }
+        Self { inner, lengths: Lengths::of(MESSAGE_BYTES_MAX), single: None }
     }
 
     /// Of one message, which counts towards `charge` and has `time` to arrive.
     pub(super) fn one(inner: Body, charge: Arc<Charge>, time: Duration) -> Self {
-        let single = Single { charge, late: Box::pin(sleep(time)), time };
-        Self { inner, lengths: Lengths::default(), single: Some(single) }
+        Self::single(inner, Some(charge), MESSAGE_BYTES_MAX + PREFIX_BYTES, time)
+    }
+
+    /// Of one message of somebody unknown: small, so that it counts towards
+    /// nothing that others need.
+    pub(super) fn open(inner: Body, time: Duration) -> Self {
+        Self::single(inner, None, OPEN_REQUEST_BYTES_MAX, time)
+    }
+
+    fn single(inner: Body, charge: Option<Arc<Charge>>, bytes_max: usize, time: Duration) -> Self {
+        let lengths = Lengths::of(bytes_max - PREFIX_BYTES);
+        let single = Single { charge, received: 0, bytes_max, late: Box::pin(sleep(time)), time };
+        Self { inner, lengths, single: Some(single) }
     }
 
     fn check(&mut self, data: &Bytes) -> Result<(), Status> {
         self.lengths.look(data)?;
-        match &self.single {
-            Some(single) => single.charge.add(data.len() as u64),
-            None => Ok(()),
-        }
+        self.single.as_mut().map_or(Ok(()), |it| it.receive(data.len()))
     }
 }
 
@@ -61,17 +90,15 @@ impl HttpBody for Arriving {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Poll::Ready(next) = Pin::new(&mut self.inner).poll_frame(cx) else {
-            return match &mut self.single {
-                Some(single) => {
-                    ready!(single.late.as_mut().poll(cx));
-                    let ms = single.time.as_millis();
-                    let late = status::expired(&format!("the request took over {ms} ms to arrive"));
-                    Poll::Ready(Some(Err(late)))
-                }
-                None => Poll::Pending,
-            };
-        };
+        // First: who sends a byte now and then would always have one ready.
+        if let Some(single) = &mut self.single
+            && single.late.as_mut().poll(cx).is_ready()
+        {
+            let ms = single.time.as_millis();
+            let late = status::expired(&format!("the request took over {ms} ms to arrive"));
+            return Poll::Ready(Some(Err(late)));
+        }
+        let next = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         if let Some(Ok(frame)) = &next
             && let Some(data) = frame.data_ref()
         {
@@ -79,6 +106,9 @@ impl HttpBody for Arriving {
             if let Err(refused) = self.check(&data) {
                 return Poll::Ready(Some(Err(refused)));
             }
+        }
+        if next.is_none() {
+            self.single = None;
         }
         Poll::Ready(next)
     }
@@ -93,15 +123,21 @@ impl HttpBody for Arriving {
 }
 
 /// Follows the length prefixes of gRPC messages: a flag and four bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lengths {
-    prefix: [u8; 5],
+    /// Most bytes of a message.
+    max: usize,
+    prefix: [u8; PREFIX_BYTES],
     filled: usize,
     /// Bytes of the message that are still to come.
     left: usize,
 }
 
 impl Lengths {
+    fn of(max: usize) -> Self {
+        Self { max, prefix: [0; PREFIX_BYTES], filled: 0, left: 0 }
+    }
+
     fn look(&mut self, mut data: &[u8]) -> Result<(), Status> {
         while !data.is_empty() {
             if self.left != 0 {
@@ -117,8 +153,8 @@ impl Lengths {
             if self.filled == self.prefix.len() {
                 let [_, len @ ..] = self.prefix;
                 (self.filled, self.left) = (0, u32::from_be_bytes(len) as usize);
-                if MESSAGE_BYTES_MAX < self.left {
-                    return Err(status::message_too_large(self.left, MESSAGE_BYTES_MAX));
+                if self.max < self.left {
+                    return Err(status::message_too_large(self.left, self.max));
                 }
             }
         }
@@ -211,13 +247,13 @@ mod tests {
         let mut stream = [message(0), message(300), message(3)].concat();
         stream.extend(&message(MESSAGE_BYTES_MAX + 1)[..5]);
         for cut in [1, 2, 3, 5, 7, 100, stream.len()] {
-            let mut lengths = Lengths::default();
+            let mut lengths = Lengths::of(MESSAGE_BYTES_MAX);
             let mut pieces = stream.chunks(cut).map(|it| lengths.look(it));
             let refused = pieces.find_map(Result::err).expect("the last one is refused");
             assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
             assert_eq!(pieces.count(), 0, "it is refused when its length is known, not before");
         }
-        let mut lengths = Lengths::default();
+        let mut lengths = Lengths::of(MESSAGE_BYTES_MAX);
         assert!(lengths.look(&message(MESSAGE_BYTES_MAX)).is_ok());
     }
 }

@@ -26,7 +26,7 @@ use super::body::{Answering, Arriving, Held};
 use super::methods::{self, Method, Need, Shape};
 use super::{Authenticator, Caller, Role};
 use crate::audit;
-use crate::limit::{LimitOptions, Limits};
+use crate::limit::{Charge, LimitOptions, Limits};
 use crate::status;
 use crate::tls::Peer;
 
@@ -60,9 +60,19 @@ struct Rules {
 
 /// What was made of a request that was let in.
 struct Admitted {
-    method: Option<Method>,
     held: Held,
+    arriving: Arrival,
     changed: Option<BoxFuture<'static, ()>>,
+}
+
+/// How the request of a call comes in.
+enum Arrival {
+    /// One message of somebody unknown.
+    Open,
+    /// One message, which counts.
+    One(Arc<Charge>),
+    /// Messages for as long as the call lasts; the services bound them.
+    Many,
 }
 
 impl GuardLayer {
@@ -102,17 +112,17 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let Admitted { method, held, changed } = match self.rules.admit(&mut request) {
+        let Admitted { held, arriving, changed } = match self.rules.admit(&mut request) {
             Ok(admitted) => admitted,
             Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
         };
         let arrival_max = self.rules.arrival_max;
-        let is_stream = method.is_none_or(|it| it.shape == Shape::Stream);
-        let request = request.map(|body| match &held.charge {
-            Some(charge) if !is_stream => {
-                Body::new(Arriving::one(body, Arc::clone(charge), arrival_max))
-            }
-            Some(_) | None => Body::new(Arriving::many(body)),
+        let request = request.map(|body| {
+            Body::new(match arriving {
+                Arrival::Open => Arriving::open(body, arrival_max),
+                Arrival::One(charge) => Arriving::one(body, charge, arrival_max),
+                Arrival::Many => Arriving::many(body),
+            })
         });
         let answering = self.inner.call(request);
         Box::pin(async move {
@@ -145,8 +155,20 @@ impl Rules {
                 self.limits.admit(&caller.name, own_rate)?
             }
         };
-        let is_unary = method.is_some_and(|it| it.shape == Shape::Unary);
-        let charge = is_unary.then(|| Arc::new(self.limits.charge()));
+        let shape = method.map_or(Shape::Stream, |it| it.shape);
+        let is_unary = shape == Shape::Unary;
+        let is_open = method.is_some_and(|it| it.need == Need::Open);
+        // A unary call holds its message until it is answered; what a stream of
+        // answers needs of its own is kept by the service, under its limits.
+        let (arriving, charge) = match shape {
+            Shape::Unary | Shape::Answers if is_open => (Arrival::Open, None),
+            Shape::Unary => {
+                let charge = Arc::new(permit.charge());
+                (Arrival::One(Arc::clone(&charge)), Some(charge))
+            }
+            Shape::Answers => (Arrival::One(Arc::new(permit.charge())), None),
+            Shape::Stream => (Arrival::Many, None),
+        };
         let changed = match (&self.authenticator, &caller.principal) {
             (Some(authenticator), Some(principal)) if !is_unary => {
                 let watched = authenticator.clone().changed(shown, principal.clone());
@@ -155,7 +177,7 @@ impl Rules {
             (Some(_) | None, Some(_) | None) => None,
         };
         request.extensions_mut().insert(Arc::new(caller));
-        Ok(Admitted { method, held: Held { permit, charge }, changed })
+        Ok(Admitted { held: Held { permit, charge }, arriving, changed })
     }
 
     fn identify(

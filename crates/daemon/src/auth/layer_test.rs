@@ -17,6 +17,7 @@ const GET: &str = "/headwater.v1.ReadService/Get";
 const DELETE: &str = "/headwater.v1.HistoryService/DeleteHistory";
 const WATCH: &str = "/headwater.v1.WatchService/Watch";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// What reached the service.
 #[derive(Debug)]
@@ -226,15 +227,94 @@ async fn a_message_over_the_limit_is_refused_by_its_first_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_does_not_arrive_is_cut_off() {
+    // Also where only the answers are a stream.
+    for path in [GET, WATCH, HEALTH, HEALTH_WATCH] {
+        let mut world = World::new(true, LimitOptions::default()).await;
+        let began = Instant::now();
+        let (_kept, body) = half_sent(message(100)[..50].to_vec());
+
+        let answering = world.refused(world.request(path, body));
+        let refused = tokio::time::timeout(Duration::from_secs(60), answering).await;
+
+        assert_eq!(told(&refused.expect(path)), reason::EXPIRED, "{path}");
+        assert_eq!(began.elapsed(), Duration::from_secs(30));
+        assert_eq!(world.layer.limits().bytes(), 0);
+        assert!(world.reached.try_recv().unwrap().body.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_trickles_is_cut_off_too() {
     let mut world = World::new(true, LimitOptions::default()).await;
-    let began = Instant::now();
-    let (_kept, body) = half_sent(message(100)[..50].to_vec());
-
-    let refused = world.refused(world.request(GET, body)).await;
-
+    let (sender, body) = half_sent(message(1_000)[..50].to_vec());
+    let trickling = async {
+        while sender.send(Ok(Frame::data(Bytes::from_static(b"x")))).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (refused, ()) = tokio::join!(world.refused(world.request(WATCH, body)), trickling);
     assert_eq!(told(&refused), reason::EXPIRED);
-    assert_eq!(began.elapsed(), Duration::from_secs(30));
+    assert!(world.reached.try_recv().unwrap().body.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_answers_for_is_small_and_takes_no_room() {
+    let mut world = World::new(true, LimitOptions::default()).await;
+    for path in [HEALTH, HEALTH_WATCH] {
+        for body in [
+            // One that says that it will be large, many that are empty, and two
+            // where there should be one.
+            message(4 << 20)[..1_000].to_vec(),
+            vec![0; 5 << 10],
+            message(3_000).repeat(2),
+        ] {
+            let (_kept, body) = half_sent(body);
+            let refused = world.refused(Request::builder().uri(path).body(body).unwrap()).await;
+            assert_eq!(told(&refused), reason::MESSAGE_TOO_LARGE, "{path}");
+            assert!(world.reached.try_recv().unwrap().body.is_err());
+        }
+    }
+    // Half of one is held, and counts for nobody.
+    let mut held = Vec::new();
+    for _ in 0..65 {
+        let (kept, body) = half_sent(message(4_000)[..3_000].to_vec());
+        let guard = world.guard.clone();
+        let request = Request::builder().uri(HEALTH).body(body).unwrap();
+        held.push((kept, tokio::spawn(async move { guard.oneshot(request).await })));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.layer.limits().bytes(), 0);
+    for (_, answering) in held {
+        assert!(!answering.is_finished());
+        answering.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_one_message_is_refused_what_comes_after_it() {
+    let mut world = World::new(true, LimitOptions::default()).await;
+    for path in [GET, WATCH] {
+        let body = full(message(MESSAGE_BYTES_MAX / 2).repeat(3));
+        let refused = world.refused(world.request(path, body)).await;
+        assert_eq!(told(&refused), reason::MESSAGE_TOO_LARGE, "{path}");
+        assert!(world.reached.try_recv().unwrap().body.is_err());
+        assert_eq!(world.layer.limits().bytes(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_request_of_a_stream_of_answers_counts_until_it_has_arrived() {
+    let options = LimitOptions { request_bytes_max: 1 << 20, ..LimitOptions::default() };
+    let mut world = World::new(true, options).await;
+    let limits = world.layer.limits();
+    world.guard.inner.is_endless = true;
+    let answer = world.call(world.request(WATCH, full(message(1_000)))).await;
+    assert_eq!((limits.calls(), limits.bytes()), (1, 0));
+    drop(answer);
+    assert!(world.reached.try_recv().unwrap().body.is_ok());
+
+    let refused = world.refused(world.request(WATCH, full(message(1 << 20)))).await;
+    assert_eq!(told(&refused), reason::TOO_MANY_REQUESTS);
     assert!(world.reached.try_recv().unwrap().body.is_err());
 }
 

@@ -18,8 +18,10 @@ pub enum Need {
 pub enum Shape {
     /// One message, one answer.
     Unary,
-    /// The server goes on for as long as it likes; so the caller's rights are
-    /// looked at again meanwhile.
+    /// One message, and answers for as long as the server likes; so the
+    /// caller's rights are looked at again meanwhile.
+    Answers,
+    /// Messages and answers for as long as both like.
     Stream,
 }
 
@@ -38,6 +40,10 @@ const fn unary(path: &'static str, role: Role) -> Method {
     Method { path, need: Need::Role(role), shape: Shape::Unary }
 }
 
+const fn answers(path: &'static str, role: Role) -> Method {
+    Method { path, need: Need::Role(role), shape: Shape::Answers }
+}
+
 const fn stream(path: &'static str, role: Role) -> Method {
     Method { path, need: Need::Role(role), shape: Shape::Stream }
 }
@@ -50,7 +56,7 @@ pub const METHODS: &[Method] = &[
     unary("/headwater.v1.ReadService/GetHead", Role::Read),
     unary("/headwater.v1.ReadService/ListChanges", Role::Read),
     unary("/headwater.v1.ReadService/VersionAt", Role::Read),
-    stream("/headwater.v1.WatchService/Watch", Role::Read),
+    answers("/headwater.v1.WatchService/Watch", Role::Read),
     // Replicas: which heads moved.
     stream("/headwater.v1.WriteService/SubscribeHeads", Role::Read),
     unary("/headwater.v1.HistoryService/GetHistory", Role::Read),
@@ -73,7 +79,7 @@ pub const METHODS: &[Method] = &[
     unary("/headwater.v1.HistoryService/CreateHistory", Role::Admin),
     unary("/headwater.v1.HistoryService/DeleteHistory", Role::Admin),
     Method { path: "/grpc.health.v1.Health/Check", need: Need::Open, shape: Shape::Unary },
-    Method { path: "/grpc.health.v1.Health/Watch", need: Need::Open, shape: Shape::Stream },
+    Method { path: "/grpc.health.v1.Health/Watch", need: Need::Open, shape: Shape::Answers },
     Method { path: "/grpc.health.v1.Health/List", need: Need::Open, shape: Shape::Unary },
     Method {
         path: "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -81,6 +87,10 @@ pub const METHODS: &[Method] = &[
         shape: Shape::Stream,
     },
 ];
+
+/// Most bytes of the request of a method that is open: the name of a service
+/// fits many times over.
+pub const OPEN_REQUEST_BYTES_MAX: usize = 4 << 10;
 
 /// The row of a path.
 pub fn find(path: &str) -> Option<Method> {
@@ -119,6 +129,8 @@ mod tests {
     struct Rpc {
         #[prost(string, tag = "1")]
         name: String,
+        #[prost(bool, tag = "5")]
+        client_streaming: bool,
         #[prost(bool, tag = "6")]
         server_streaming: bool,
     }
@@ -136,7 +148,12 @@ mod tests {
                     for rpc in service.method {
                         let path = format!("/{}.{}/{}", file.package, service.name, rpc.name);
                         let row = find(&path).unwrap_or_else(|| panic!("{path} has no row"));
-                        assert_eq!(row.shape == Shape::Stream, rpc.server_streaming, "{path}");
+                        let shape = match (rpc.client_streaming, rpc.server_streaming) {
+                            (false, false) => Shape::Unary,
+                            (false, true) => Shape::Answers,
+                            (true, _) => Shape::Stream,
+                        };
+                        assert_eq!(row.shape, shape, "{path}");
                         described.insert(path);
                     }
                 }

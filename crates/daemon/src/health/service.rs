@@ -10,6 +10,7 @@ use tonic_health::pb::health_server::{Health as HealthService, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::Health;
+use crate::auth::methods::OPEN_REQUEST_BYTES_MAX;
 use crate::serve::Leaving;
 
 /// The standard health service of one process.
@@ -19,7 +20,7 @@ pub struct HealthRpc(Health);
 impl HealthRpc {
     /// The service, to be added to a server.
     pub fn service(health: Health) -> HealthServer<Self> {
-        HealthServer::new(Self(health))
+        HealthServer::new(Self(health)).max_decoding_message_size(OPEN_REQUEST_BYTES_MAX)
     }
 }
 

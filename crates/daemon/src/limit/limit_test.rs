@@ -94,7 +94,8 @@ async fn callers_beyond_what_can_be_remembered_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn bytes_of_requests_have_an_end_and_are_given_back() {
     let limits = limits(LimitOptions { request_bytes_max: 10, ..LimitOptions::default() });
-    let (one, two) = (limits.charge(), limits.charge());
+    let held = [limits.admit(&name("a"), None).unwrap(), limits.admit(&name("b"), None).unwrap()];
+    let [one, two] = held.each_ref().map(Permit::charge);
     one.add(6).unwrap();
     two.add(4).unwrap();
 
@@ -104,4 +105,34 @@ async fn bytes_of_requests_have_an_end_and_are_given_back() {
     assert_eq!(limits.bytes(), 6);
     drop(one);
     assert_eq!(limits.bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_holds_a_quarter_of_the_bytes_and_the_others_have_the_rest() {
+    let max = 64 << 20;
+    let limits = limits(LimitOptions { request_bytes_max: max, ..LimitOptions::default() });
+    let greedy: Vec<_> = (0..8).map(|_| limits.admit(&name("greedy"), None).unwrap()).collect();
+    let charges: Vec<_> = greedy.iter().map(Permit::charge).collect();
+    let refused: Vec<_> = charges.iter().filter_map(|it| it.add(4 << 20).err()).collect();
+
+    assert_eq!(refused.len(), 4);
+    assert_eq!(subject(&refused[0]), "bytes of this caller's unanswered requests");
+    assert_eq!(limits.bytes(), max / 4, "what is refused is not held");
+    let other = limits.admit(&name("other"), None).unwrap();
+    other.charge().add(8 << 20).unwrap();
+
+    drop((charges, greedy));
+    let again = limits.admit(&name("greedy"), None).unwrap();
+    again.charge().add(16 << 20).unwrap();
+    assert_eq!(limits.bytes(), 0);
+}
+
+#[test]
+fn the_part_of_one_caller_has_room_for_one_message() {
+    let part = |request_bytes_max| {
+        LimitOptions { request_bytes_max, ..LimitOptions::default() }.caller_request_bytes_max()
+    };
+    assert_eq!(part(256 << 20), 64 << 20);
+    assert_eq!(part(9 << 20), (8 << 20) + 5);
+    assert_eq!(part(1 << 20), 1 << 20);
 }

@@ -12,6 +12,8 @@
 //!
 //! - What is counted is given back when the call's answer is finished or
 //!   dropped, whichever way it ends.
+//! - No caller holds more than its part of the bytes of all, so that none alone
+//!   has others refused.
 //! - Callers are remembered only while they have calls under way or a rate to
 //!   pay off, and never more than [`CALLERS_MAX`].
 
@@ -56,6 +58,8 @@ struct State {
 struct Counted {
     calls: u64,
     rate: Rate,
+    /// Bytes of its requests that were received and are not answered.
+    bytes: Arc<AtomicU64>,
 }
 
 impl Limits {
@@ -114,21 +118,20 @@ impl Limits {
             return Err(too_many("calls of all callers at a time", of_all_max, RETRY_AFTER));
         }
         let key = Arc::clone(caller);
-        let counted =
-            state.callers.entry(key).or_insert_with(|| Counted { calls: 0, rate: Rate::new(now) });
+        let counted = state.callers.entry(key).or_insert_with(|| Counted {
+            calls: 0,
+            rate: Rate::new(now),
+            bytes: Arc::default(),
+        });
         if let Some(rate_max) = rate_max
             && let Err(wait) = counted.rate.take(now, rate_max)
         {
             return Err(too_many("calls of this caller a second", rate_max.into(), wait));
         }
         counted.calls += 1;
+        let bytes = Arc::clone(&counted.bytes);
         state.calls += u64::from(is_of_all);
-        Ok(Permit { limits: Arc::clone(self), caller: Arc::clone(caller), is_of_all })
-    }
-
-    /// Nothing of a request was received yet.
-    pub fn charge(self: &Arc<Self>) -> Charge {
-        Charge { limits: Arc::clone(self), bytes: AtomicU64::new(0) }
+        Ok(Permit { limits: Arc::clone(self), caller: Arc::clone(caller), bytes, is_of_all })
     }
 
     /// Calls under way, of all callers.
@@ -155,8 +158,18 @@ fn too_many(subject: &str, limit: u64, retry_after: Duration) -> Status {
 pub struct Permit {
     limits: Arc<Limits>,
     caller: Arc<str>,
+    /// Those of the caller.
+    bytes: Arc<AtomicU64>,
     /// Whether it counts towards the calls of all callers.
     is_of_all: bool,
+}
+
+impl Permit {
+    /// Nothing of the call's request was received yet.
+    pub fn charge(&self) -> Charge {
+        let of_caller = Arc::clone(&self.bytes);
+        Charge { limits: Arc::clone(&self.limits), of_caller, bytes: AtomicU64::new(0) }
+    }
 }
 
 impl fmt::Debug for Permit {
@@ -183,29 +196,45 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub struct Charge {
     limits: Arc<Limits>,
+    of_caller: Arc<AtomicU64>,
     bytes: AtomicU64,
 }
 
 impl Charge {
-    /// Counts bytes that have just been received.
+    /// Counts bytes that have just been received. What is refused is not
+    /// counted: it is thrown away.
     ///
     /// # Errors
     ///
-    /// `TOO_MANY_REQUESTS`: all requests together hold more than they may.
+    /// `TOO_MANY_REQUESTS`: the requests of this caller, or all requests
+    /// together, hold more than they may.
     pub fn add(&self, len: u64) -> Result<(), Status> {
-        self.bytes.fetch_add(len, Ordering::Relaxed);
-        let held = self.limits.bytes.fetch_add(len, Ordering::Relaxed) + len;
-        let max = self.limits.options.request_bytes_max;
-        if held <= max {
-            return Ok(());
+        let options = &self.limits.options;
+        let max = options.caller_request_bytes_max();
+        if !take(&self.of_caller, len, max) {
+            return Err(too_many("bytes of this caller's unanswered requests", max, RETRY_AFTER));
         }
-        Err(too_many("bytes of unanswered requests", max, RETRY_AFTER))
+        let max = options.request_bytes_max;
+        if !take(&self.limits.bytes, len, max) {
+            self.of_caller.fetch_sub(len, Ordering::Relaxed);
+            return Err(too_many("bytes of unanswered requests", max, RETRY_AFTER));
+        }
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        Ok(())
     }
+}
+
+/// Adds, unless that is over `max`.
+fn take(counter: &AtomicU64, len: u64, max: u64) -> bool {
+    let more = |held: u64| held.checked_add(len).filter(|it| *it <= max);
+    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.limits.bytes.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        let bytes = *self.bytes.get_mut();
+        self.of_caller.fetch_sub(bytes, Ordering::Relaxed);
+        self.limits.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

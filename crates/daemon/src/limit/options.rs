@@ -1,5 +1,7 @@
 //! Settings of the limits.
 
+use headwater_proto::limits::MESSAGE_BYTES_MAX;
+
 /// How much callers may ask for.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct LimitOptions {
@@ -18,8 +20,9 @@ pub struct LimitOptions {
     #[arg(long, default_value_t = 0, env = "HEADWATER_CALLER_REQUESTS_PER_SECOND_MAX")]
     pub caller_requests_per_second_max: u32,
     /// Most bytes of requests that are received and not answered, of all
-    /// callers together. 256 MiB are 32 of the largest. Streams have the
-    /// limits of the writer's queues instead.
+    /// callers together. 256 MiB are 32 of the largest. One caller holds at
+    /// most a quarter of it, or one request of the largest. Streams of requests
+    /// have the limits of the writer's queues instead.
     #[arg(long, default_value_t = 256 << 20, env = "HEADWATER_REQUEST_BYTES_MAX")]
     #[arg(value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub request_bytes_max: u64,
@@ -43,6 +46,14 @@ impl Default for LimitOptions {
 }
 
 impl LimitOptions {
+    /// Most bytes of one caller's requests: its part, and enough for one
+    /// message where the whole allows that.
+    pub(super) fn caller_request_bytes_max(&self) -> u64 {
+        /// With the prefix of gRPC.
+        const LARGEST: u64 = MESSAGE_BYTES_MAX as u64 + 5;
+        (self.request_bytes_max / 4).max(LARGEST.min(self.request_bytes_max))
+    }
+
     pub(super) fn rate(&self) -> Option<u32> {
         Some(self.caller_requests_per_second_max).filter(|it| *it != 0)
     }

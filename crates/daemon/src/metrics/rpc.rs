@@ -27,6 +27,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use super::{count, seconds};
+use crate::auth::methods::{self, Need};
 use crate::trace::{Origin, Parent, ROOT_TARGET};
 
 /// The method of a call that no service of ours has: one label for whatever
@@ -73,6 +74,8 @@ struct Shared {
 struct MethodLabels {
     /// As in `headwater.v1.WriteService/Submit`.
     method: String,
+    /// Whether anybody may call it, whoever it is.
+    is_open: bool,
     begun: [KeyValue; 2],
     /// By code.
     ended: Vec<[KeyValue; 3]>,
@@ -94,7 +97,7 @@ impl RpcLayer {
     ///
     /// Where the committed descriptor set does not decode.
     pub fn new(meter: &Meter, sampled: f64, seed: u64) -> Self {
-        let names = methods();
+        let names = names();
         let labels = names.iter().map(String::as_str).chain([OTHER]).map(labels).collect();
         let methods = names.into_iter().enumerate().map(|(n, it)| (format!("/{it}"), n)).collect();
         let in_flight = meter
@@ -132,7 +135,7 @@ impl<S> Layer<S> for RpcLayer {
 }
 
 /// `package.Service/Method` of every method that there is.
-fn methods() -> Vec<String> {
+fn names() -> Vec<String> {
     let own = FILE_DESCRIPTOR_SET;
     let sets = [own, tonic_health::pb::FILE_DESCRIPTOR_SET].map(|it| {
         FileDescriptorSet::decode(it)
@@ -155,7 +158,13 @@ fn labels(method: &str) -> MethodLabels {
         let code = KeyValue::new("rpc.response.status_code", code);
         [system.clone(), name.clone(), code]
     });
-    MethodLabels { method: method.to_owned(), ended: ended.to_vec(), begun: [system, name] }
+    let row = methods::find(&format!("/{method}"));
+    MethodLabels {
+        method: method.to_owned(),
+        is_open: row.is_some_and(|it| it.need == Need::Open),
+        ended: ended.to_vec(),
+        begun: [system, name],
+    }
 }
 
 impl Sampler {
@@ -187,12 +196,14 @@ impl Sampler {
 impl Shared {
     /// The span of a call; a disabled one where nobody wants its trace.
     fn span(&self, method: usize, headers: &HeaderMap) -> Span {
+        let MethodLabels { method, is_open, .. } = &self.labels[method];
         let parent = match Origin::of_headers(headers) {
-            Some(Parent::Wanted(origin)) => Some(origin),
+            // Of those that nobody knows, as many as would be traced anyway.
+            Some(Parent::Wanted(origin)) if !is_open || self.sampler.draw() => Some(origin),
             None if self.sampler.draw() => None,
-            Some(Parent::NotWanted) | None => return Span::none(),
+            Some(Parent::Wanted(_) | Parent::NotWanted) | None => return Span::none(),
         };
-        let method = self.labels[method].method.as_str();
+        let method = method.as_str();
         let span = tracing::info_span!(
             target: ROOT_TARGET,
             parent: None,

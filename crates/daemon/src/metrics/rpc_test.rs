@@ -123,11 +123,30 @@ async fn paths_that_callers_make_up_are_one_label() {
 
 #[test]
 fn every_method_of_the_contract_is_known() {
-    let methods = methods();
+    let methods = names();
     for method in ["headwater.v1.ReadService/Get", "headwater.v1.WatchService/Watch"] {
         assert!(methods.iter().any(|it| it == method), "{method} of {methods:?}");
     }
     assert!(methods.iter().any(|it| it == "grpc.health.v1.Health/Check"));
+}
+
+#[test]
+fn anybody_cannot_ask_for_traces_of_what_is_open() {
+    let is_traced = |share, path: &str, flags: &str| {
+        let meter = SdkMeterProvider::builder().build().meter("test");
+        let layer = RpcLayer::new(&meter, share, 1);
+        let mut headers = HeaderMap::new();
+        let parent = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}");
+        headers.insert(crate::trace::HEADER, parent.parse().unwrap());
+        tracing::subscriber::with_default(tracing_subscriber::registry(), || {
+            !layer.0.span(layer.0.methods[path], &headers).is_none()
+        })
+    };
+    let health = "/grpc.health.v1.Health/Check";
+    assert!(is_traced(0.0, SUBMIT, "01"));
+    assert!(!is_traced(0.0, health, "01"));
+    assert!(is_traced(1.0, health, "01"));
+    assert!(!is_traced(1.0, health, "00"));
 }
 
 #[test]

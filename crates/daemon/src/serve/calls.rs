@@ -16,6 +16,7 @@ use tower::ServiceExt as _;
 
 use super::GrpcService;
 use super::connections::Connection;
+use crate::auth::methods::{self, Need};
 use crate::deadline;
 
 const LATE: &str = "the deadline passed while the call was being served";
@@ -35,7 +36,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let call = Call::begin(Arc::clone(&self.connection));
+        let call = Call::begin(Arc::clone(&self.connection), request.uri().path());
         let mut request = request.map(Body::new);
         request.extensions_mut().extend(self.extensions.clone());
         let deadline = deadline::named(request.headers());
@@ -60,9 +61,14 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
 struct Call(Arc<Connection>);
 
 impl Call {
-    fn begin(connection: Arc<Connection>) -> Self {
+    /// `None` for what anybody may ask for: such calls keep no place, however
+    /// many, or those without any right could hold all of them.
+    fn begin(connection: Arc<Connection>, path: &str) -> Option<Self> {
+        if methods::find(path).is_some_and(|it| it.need == Need::Open) {
+            return None;
+        }
         connection.begin_call();
-        Self(connection)
+        Some(Self(connection))
     }
 }
 
@@ -75,7 +81,7 @@ impl Drop for Call {
 /// The body of an answer. Its call is in flight until it is sent or dropped.
 pub(super) struct InFlight {
     body: Body,
-    _call: Call,
+    _call: Option<Call>,
 }
 
 impl HttpBody for InFlight {

@@ -4,7 +4,7 @@
 //!
 //! - There are never more than the limit. Where a new one finds it reached,
 //!   connections without a call make room, those that have been so for longest
-//!   first; a connection with a call never does.
+//!   first; a connection with a call never does. Calls of health do not count.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ const ROOM_PART: usize = 64;
 #[derive(Debug)]
 pub(super) struct Connection {
     calls: AtomicUsize,
-    /// When a call last began or ended, in milliseconds since `began`.
+    /// When a call that counts last began or ended, in milliseconds since `began`.
     used_ms: AtomicU64,
     began: Instant,
     /// Cancelled when no more calls are taken.
