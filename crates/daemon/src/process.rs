@@ -124,7 +124,6 @@ impl Process {
         // Before the admin port: without any check it would say that the
         // process is ready.
         let starting = health.check(health::STARTING, For::All);
-        starting.not_ready("the process is starting");
         let security = options.security.open(Clock::system()).await?;
         let admin = Admin::new(health.clone());
         admin.merge(loglevel::router(level));

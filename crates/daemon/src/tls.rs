@@ -139,14 +139,13 @@ impl TlsOptions {
     /// [`TlsOptionsError::OptionalWithoutAuthority`],
     /// [`TlsOptionsError::OptionalAlone`].
     pub fn check_clients(&self, has_rights: bool) -> Result<(), TlsOptionsError> {
-        match self.listen_tls_client_certificates {
-            ClientCertificateRule::Required => Ok(()),
-            ClientCertificateRule::Optional if self.listen_tls_client_ca_file.is_none() => {
-                Err(TlsOptionsError::OptionalWithoutAuthority)
-            }
-            ClientCertificateRule::Optional if !has_rights => Err(TlsOptionsError::OptionalAlone),
-            ClientCertificateRule::Optional => Ok(()),
+        if self.listen_tls_client_certificates == ClientCertificateRule::Required {
+            return Ok(());
         }
+        if self.listen_tls_client_ca_file.is_none() {
+            return Err(TlsOptionsError::OptionalWithoutAuthority);
+        }
+        if has_rights { Ok(()) } else { Err(TlsOptionsError::OptionalAlone) }
     }
 
     /// Refuses to serve the admin port in the clear to others than this machine.
