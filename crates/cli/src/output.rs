@@ -31,6 +31,11 @@ impl Output {
         Self { format, out: BufWriter::new(io::stdout().lock()) }
     }
 
+    /// How answers are written.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
     /// Writes one answer: JSON as one line, or the text that `text` makes.
     pub(crate) fn answer(
         &mut self,

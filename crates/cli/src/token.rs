@@ -2,7 +2,7 @@
 //! rights.
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::exit::Exit;
 use crate::failed::Failed;
-use crate::output::Output;
+use crate::output::{Format, Output};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
@@ -53,7 +53,8 @@ pub struct NewTokenArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub requests_per_second: Option<u32>,
     /// Write the token to this new file, which its owner alone can read, and do
-    /// not print it.
+    /// not print it. Standard output is the row alone then, fit to be appended
+    /// to the file of rights.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -75,17 +76,21 @@ fn new(args: &NewTokenArgs, output: &mut Output) -> Result<Exit, Failed> {
         write(path, &token.text)?;
     }
     let shown = args.out.is_none().then_some(&token.text);
+    if let (Some(path), Format::Text) = (&args.out, output.format()) {
+        // Beside standard output, which is the row alone: it is appended to the
+        // file of rights as it is.
+        let prose = format!("the token is in {}; the row for the file of rights:", path.display());
+        drop(writeln!(io::stderr().lock(), "{prose}"));
+    }
     output.answer(
         || json!({ "token": shown, "id": token.id, "row": row }),
-        || {
-            let begin = match (shown, &args.out) {
-                (Some(text), _) => {
-                    format!("the token, for the client alone; it is not shown again:\n\n{text}\n\n")
-                }
-                (None, Some(path)) => format!("the token is in {}\n\n", path.display()),
-                (None, None) => String::new(),
-            };
-            format!("{begin}the row for the file that servers have as --auth-file:\n\n{row}")
+        || match shown {
+            Some(text) => format!(
+                "the token, for the client alone; it is not shown again:\n\n{text}\n\n\
+                 the row for the file that servers have as --auth-file:\n\n{row}"
+            ),
+            // A blank line parts it from the next one.
+            None => format!("{row}\n"),
         },
     )?;
     Ok(Exit::Done)

@@ -447,3 +447,36 @@ fn text_is_for_people() {
     assert_eq!(text(&["get", "h", "Yg==", "--base64"]), "aP8K\n");
     drop(root);
 }
+
+#[test]
+fn rows_of_tokens_in_files_make_a_file_of_rights() {
+    let files = tempfile::tempdir().unwrap();
+    let token = |name: &str, json: bool| {
+        let out = files.path().join(name);
+        let arguments = ["token", "new", "--role", "read", "--histories", "app-", "--name", name];
+        let mut command = headwater(&arguments);
+        command.arg("--out").arg(&out);
+        if json {
+            command.arg("--json");
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (out, text(output.stdout), text(output.stderr))
+    };
+
+    let (out, first, said) = token("first", false);
+    let (_, second, _) = token("second", false);
+    let secret = fs::read_to_string(&out).unwrap();
+    assert!(said.contains(out.to_str().unwrap()), "{said}");
+    assert!(!said.contains(&secret) && !first.contains(&secret));
+
+    // As `>> rights.toml` does it: nothing but rows.
+    let rights = first + &second;
+    let is_toml = |line: &str| line == "[[token]]" || line.is_empty() || line.contains(" = ");
+    assert!(rights.lines().all(is_toml), "{rights}");
+    assert_eq!(rights.matches("\n[[token]]").count(), 1, "{rights}");
+    let (_, answer, said) = token("third", true);
+    assert!(serde_json::from_str::<Value>(&answer).unwrap()["row"].is_string());
+    assert_eq!(said, "");
+}

@@ -13,7 +13,7 @@ use headwater_core::publish::Answer;
 use headwater_core::version::StateVersion;
 use headwater_daemon::health::{Health, ReadyOptions, STORE, watch_store};
 use headwater_replica::{Consistency, ReadinessOptions, Replica, ReplicaConfig};
-use headwater_store::{Clock, Entropy, Faults, Layers, LayersConfig, Memory};
+use headwater_store::{Call, Clock, Entropy, Fault, Faults, Layers, LayersConfig, Memory, Rule};
 use headwater_writer::{Question, Writer, WriterConfig};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -155,6 +155,34 @@ async fn a_replica_that_opens_histories_is_ready_once_they_are_open() {
         "one is there, and one is known not to be"
     );
     assert_eq!(it.replica.open_histories(), std::slice::from_ref(&it.history));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_credentials_are_refused_is_not_ready_until_they_are_not() {
+    let open = vec![HistoryName::parse("shop").unwrap(), HistoryName::parse("other").unwrap()];
+    let it = Process::start(ReadinessOptions::default()).await;
+    sleep(RECOVERY).await;
+    let is_opened = || {
+        let findings = it.health.findings();
+        let found = findings.into_iter().find(|it| it.name == "replica-histories");
+        found.is_some_and(|it| it.trouble.is_none())
+    };
+    let refused = it.faults.while_set(Call::ReadHead, Fault::Denied);
+
+    it.replica.keep_ready(ReadinessOptions { open, lag_ms_max: 0 }, it.health.clone());
+    assert!(!it.health.is_ready(), "at once, before a task has run");
+    sleep(OUTAGE).await;
+    assert!(!is_opened() && !it.health.is_ready());
+
+    // One that is not there is refused to those that may not list; the other
+    // says that the credentials are good.
+    it.faults.remove(refused);
+    it.faults.add(Rule::new(Fault::Denied).on(Call::ReadHead).key_has("other"));
+    assert!(recovers(async || is_opened() && it.health.is_ready()).await);
+
+    it.faults.while_set(Call::ReadHead, Fault::Denied);
+    sleep(OUTAGE).await;
+    assert!(is_opened(), "what was opened once stays so");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The audit log: one line for each administrative call, whatever became of it.
 //!
-//! Lines have the target [`TARGET`] and these fields: `what`, `history`,
-//! `caller`, `peer`, `outcome` (a reason of [`headwater_proto::reason`], a gRPC
+//! Lines have the target [`TARGET`] and these fields: `what`, `history`, `source`
+//! (of a fork: the history that it is made from), `caller`, `peer`, `outcome` (a reason of [`headwater_proto::reason`], a gRPC
 //! code, `OK`, or `CANCELLED` for a caller that did not wait). Never a token, a
 //! key or a value.
 
@@ -26,6 +26,7 @@ const NAME_LEN_BYTES_MAX: usize = 256;
 pub struct Record {
     what: &'static str,
     history: String,
+    source: Option<String>,
     caller: Option<Arc<Caller>>,
     is_told: bool,
 }
@@ -33,16 +34,15 @@ pub struct Record {
 impl Record {
     /// Begins to record `what` its caller does to `history`.
     pub fn begin<T>(request: &Request<T>, what: &'static str, history: &str) -> Self {
-        Self::by(Caller::of(request), what, history)
+        let caller = Caller::of(request);
+        Self { what, history: shown(history), source: None, caller, is_told: false }
     }
 
-    fn by(caller: Option<Arc<Caller>>, what: &'static str, history: &str) -> Self {
-        // Before it is checked it may be as long as a message, and hold what
-        // would look like a line of its own.
-        let start = history.char_indices().map(|(at, it)| at + it.len_utf8());
-        let end = start.take_while(|&it| it <= NAME_LEN_BYTES_MAX).last().unwrap_or(0);
-        let history = history[..end].escape_debug().to_string();
-        Self { what, history, caller, is_told: false }
+    /// The history is made from `source`.
+    #[must_use]
+    pub fn from_source(mut self, source: &str) -> Self {
+        self.source = Some(shown(source));
+        self
     }
 
     /// Waits for the call, and records how it ended.
@@ -66,11 +66,12 @@ impl Record {
         self.is_told = true;
         let caller = self.caller.as_ref();
         let peer = caller.and_then(|it| it.peer).map(|it| it.to_string());
-        let Self { what, history, .. } = self;
+        let Self { what, history, source, .. } = self;
         tracing::info!(
             target: TARGET,
             what,
             history,
+            source = source.as_deref(),
             caller = caller.map_or("-", |it| &it.name),
             peer = peer.as_deref().unwrap_or("-"),
             outcome,
@@ -85,6 +86,14 @@ impl Drop for Record {
             self.tell("CANCELLED");
         }
     }
+}
+
+/// A name as a line has it. Before it is checked it may be as long as a message,
+/// and hold what would look like a line of its own.
+fn shown(name: &str) -> String {
+    let start = name.char_indices().map(|(at, it)| at + it.len_utf8());
+    let end = start.take_while(|&it| it <= NAME_LEN_BYTES_MAX).last().unwrap_or(0);
+    name[..end].escape_debug().to_string()
 }
 
 /// Records a call that was refused before it reached a service, and so before

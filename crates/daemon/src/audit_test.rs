@@ -59,7 +59,7 @@ fn a_line_says_who_what_where_and_how_it_ended() {
         end(Record::begin(&request(), "DeleteHistory", "app-1"), refused);
         let bare: Result<(), _> = Err(Status::not_found("?"));
         end(Record::begin(&Request::new(()), "PinVersion", "h"), bare);
-        drop(Record::begin(&request(), "ForkHistory", "b from a"));
+        drop(Record::begin(&request(), "ForkHistory", "b").from_source("a"));
         process("SetLogLevel", "debug", "127.0.0.1:1", "OK");
     });
 
@@ -76,6 +76,21 @@ fn a_line_says_who_what_where_and_how_it_ended() {
         assert_eq!(first[field], value);
     }
     assert_eq!(lines[2]["caller"], "-");
+    assert_eq!((&lines[3]["history"], &lines[3]["source"]), (&"b".into(), &"a".into()));
+    assert!(first.get("source").is_none());
+}
+
+#[test]
+fn the_source_of_a_fork_is_told_whole_beside_the_longest_name() {
+    let (name, source) = ("n".repeat(256), "s".repeat(256));
+    let lines = recorded(|| {
+        end(Record::begin(&request(), "ForkHistory", &name).from_source(&source), Ok(()));
+        let long = "é\n".repeat(1_000_000);
+        end(Record::begin(&request(), "ForkHistory", "b").from_source(&long), Ok(()));
+    });
+    assert_eq!((&lines[0]["history"], &lines[0]["source"]), (&name.into(), &source.into()));
+    assert_eq!(lines.len(), 2);
+    assert!(lines[1]["source"].as_str().unwrap().len() < 1_024);
 }
 
 #[test]

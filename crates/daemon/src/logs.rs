@@ -6,12 +6,15 @@
 //!   targets, and no expressions over fields, which would cost every event.
 //! - Libraries that see headers and keys ([`QUIET`]) never log more than `info`,
 //!   whatever is asked for: below it they print what must be in no log.
+//! - The audit log is kept whatever the level: only a filter that names its
+//!   target ([`audit::TARGET`]) changes what is logged of it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_subscriber::{EnvFilter, reload};
 
+use crate::audit;
 use crate::config::{self, Origin};
 use crate::telemetry::with_causes;
 
@@ -110,7 +113,13 @@ impl LogFilter {
             let target = part.split_once('=').map(|(target, _)| target);
             !target.is_some_and(|it| QUIET.contains(&it.split("::").next().unwrap_or(it)))
         });
-        let parts: Vec<_> = own.map(str::to_owned).chain(quiet).collect();
+        let is_audit = |part: &str| {
+            let target = part.trim().split_once('=').map(|(target, _)| target);
+            target == Some(audit::TARGET)
+        };
+        let is_named = self.0.split(',').any(is_audit);
+        let audited = (!is_named).then(|| format!("{}=info", audit::TARGET));
+        let parts: Vec<_> = own.map(str::to_owned).chain(quiet).chain(audited).collect();
         EnvFilter::new(parts.join(","))
     }
 }
@@ -237,6 +246,36 @@ mod tests {
 
             assert!(!logged(&debug));
             assert_eq!(level.now(), filter("off"));
+        });
+    }
+
+    #[test]
+    fn the_audit_log_is_kept_at_every_level_unless_it_is_named() {
+        let options = LogOptions { log: Some(filter("off")), log_format: LogFormat::Json };
+        let (layer, level) = LogLevel::new(&options);
+        let lines: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let sink = Arc::clone(&lines);
+        let write = move || Sink(Arc::clone(&sink));
+        let subscriber = tracing_subscriber::registry()
+            .with(tracing_subscriber::fmt::layer().with_writer(write).with_filter(layer));
+        let is_kept = || {
+            lines.lock().unwrap().clear();
+            audit::process("SetLogLevel", "x", "here", "OK");
+            !lines.lock().unwrap().is_empty()
+        };
+        tracing::subscriber::with_default(subscriber, || {
+            assert!(is_kept());
+            for (text, kept) in [
+                ("warn", true),
+                ("warn,headwater_writer=debug", true),
+                ("error,headwater=off", true),
+                ("info, headwater::audit=off", false),
+                ("headwater::audit=warn", false),
+                ("off,headwater::audit=trace", true),
+            ] {
+                level.set(filter(text));
+                assert_eq!(is_kept(), kept, "{text}");
+            }
         });
     }
 

@@ -52,6 +52,7 @@ impl ProcessOptions {
     pub fn check(&self) -> Result<(), BoxError> {
         self.server.check()?;
         self.telemetry.check()?;
+        self.security.check()?;
         Ok(())
     }
 }

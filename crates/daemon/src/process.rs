@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::{Admin, AdminPort, loglevel};
-use crate::health::{self, For, Health};
+use crate::health::{self, Check, For, Health};
 use crate::metrics;
 use crate::options::{OpenStore, ProcessOptions, StoreError, StoreOptions};
 use crate::overview::{ReplicaSource, WriterSource};
@@ -44,6 +44,9 @@ pub struct Process {
     leaving: CancellationToken,
     began: Instant,
     health: Health,
+    /// Ready once the services are served: what else has to be well is
+    /// registered by then.
+    starting: Check,
     security: Security,
     admin: Admin,
     page: Option<Page>,
@@ -92,9 +95,10 @@ pub enum StartError {
 /// Why a process does not listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// It would be served in the clear to others than this machine.
+    /// It would be served to others than this machine in the clear, or without
+    /// a way to know them.
     #[error(transparent)]
-    Plain(#[from] TlsOptionsError),
+    Unsafe(#[from] TlsOptionsError),
     /// The address cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -117,6 +121,9 @@ impl Process {
         let at_hangup = AtHangup::install(move || hangup_level.reread(&origin));
         let at_hangup = at_hangup.map_err(StartError::Signals)?;
         let health = Health::new();
+        // Before the admin port: without any check it would say that the
+        // process is ready.
+        let starting = health.check(health::STARTING, For::All);
         let security = options.security.open(Clock::system()).await?;
         let admin = Admin::new(health.clone());
         admin.merge(loglevel::router(level));
@@ -141,6 +148,7 @@ impl Process {
             leaving,
             began,
             health,
+            starting,
             security,
             admin,
             page: None,
@@ -216,6 +224,8 @@ impl Process {
         let opened = store.open(self.entropy())?;
         metrics::store::measure(&self.meter(), &opened.meter, prices);
         let (meter, options) = (Arc::clone(&opened.meter), self.options.ready.clone());
+        // Here and not first in the task, which may begin after the services.
+        self.health.check(health::STORE, For::All);
         let watching = tokio::spawn(health::store::watch(self.health.clone(), meter, options));
         self.tasks.push(AbortOnDropHandle::new(watching));
         Ok(opened)
@@ -238,8 +248,9 @@ impl Process {
         }
     }
 
-    /// Binds the address of the services. Without TLS it is one that only this
-    /// machine reaches, unless it was said that the network is safe.
+    /// Binds the address of the services. Without TLS, or without a way to
+    /// know callers, it is one that only this machine reaches, unless it was said
+    /// that the network is safe.
     ///
     /// # Errors
     ///
@@ -266,6 +277,7 @@ impl Process {
         };
         let services = services.with_layer(self.security.layer());
         let services = services.with_outermost(self.telemetry.rpc_layer(&self.entropy));
+        self.starting.ready();
         tokio::select! {
             served = listening.serve_with(services, serving) => served,
             never = self.security.clone().keep_fresh() => match never {},

@@ -53,6 +53,15 @@ pub struct Security {
 }
 
 impl SecurityOptions {
+    /// Checks what no single flag can, without reading a file.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError`].
+    pub fn check(&self) -> Result<(), TlsOptionsError> {
+        self.tls.check_clients(self.auth.auth_file.is_some())
+    }
+
     /// Reads all files.
     ///
     /// # Errors
@@ -72,16 +81,17 @@ impl SecurityOptions {
 }
 
 impl Security {
-    /// Refuses to serve gRPC in the clear to others than this machine.
+    /// Refuses to serve gRPC to others than this machine in the clear, or
+    /// without a way to know them.
     ///
     /// # Errors
     ///
-    /// [`TlsOptionsError::Plain`].
+    /// [`TlsOptionsError::Plain`], [`TlsOptionsError::NoRights`].
     pub fn check_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
-        self.options.tls.check_address(address)
+        self.options.tls.check_address(address, self.authenticator.is_some())
     }
 
-    /// The same for the admin port.
+    /// Refuses to serve the admin port in the clear to others than this machine.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 //! TLS for the ports of a process: its settings, who is at the other end of a
-//! connection, and the rule that nothing is served in the clear to a network.
+//! connection, and the rule that nothing is served to a network in the clear, or
+//! to callers that nobody knows.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,9 +51,11 @@ pub struct TlsOptions {
     /// asked for a certificate there: probes have none.
     #[arg(long, env = "HEADWATER_ADMIN_TLS", requires = "listen_tls_cert_file")]
     pub admin_tls: bool,
-    /// Serve without TLS on an address that others than this machine reach.
-    /// Everything is in the clear then, tokens included: for networks that
-    /// encrypt by themselves.
+    /// Serve on an address that others than this machine reach without TLS, or
+    /// without a file of rights or required client certificates. Without the
+    /// first everything is in the clear, tokens included; without the second
+    /// whoever connects may do everything: for networks that see to it
+    /// themselves.
     #[arg(long, env = "HEADWATER_INSECURE_LISTEN")]
     pub insecure_listen: bool,
 }
@@ -62,14 +65,26 @@ pub struct TlsOptions {
 pub enum TlsOptionsError {
     /// Without TLS, where others than this machine reach it.
     #[error(
-        "{address} is reached by others than this machine, and there is no TLS: give {options}, or \
-         listen on 127.0.0.1, or say --insecure-listen if the network is safe by itself"
+        "{address} is reached by others than this machine, and there is no encryption: give \
+         {options}, or listen on 127.0.0.1, or say --insecure-listen if the network is safe by \
+         itself"
     )]
     Plain {
         /// Where it was to listen.
         address: SocketAddr,
         /// What would make it TLS.
         options: &'static str,
+    },
+    /// Without a way to know callers, where others than this machine reach it.
+    #[error(
+        "{address} is reached by others than this machine, and there are no rights: whoever \
+         connects could do everything. Give --auth-file, or --listen-tls-client-ca-file to let in \
+         only those with a certificate, or listen on 127.0.0.1, or say --insecure-listen if the \
+         network is safe by itself"
+    )]
+    NoRights {
+        /// Where it was to listen.
+        address: SocketAddr,
     },
     /// A file cannot be used.
     #[error(transparent)]
@@ -80,20 +95,60 @@ pub enum TlsOptionsError {
          rights: give --auth-file, or make them required"
     )]
     OptionalAlone,
+    /// Nobody says whose certificates count.
+    #[error(
+        "--listen-tls-client-certificates optional asks nobody for a certificate without \
+         --listen-tls-client-ca-file: give both or neither"
+    )]
+    OptionalWithoutAuthority,
 }
 
 impl TlsOptions {
-    /// Refuses what would be served in the clear to others than this machine.
+    /// Refuses what would be served to others than this machine in the clear,
+    /// or whoever they are. `has_rights`: whether there is a file of rights.
     ///
     /// # Errors
     ///
-    /// [`TlsOptionsError::Plain`].
-    pub fn check_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+    /// [`TlsOptionsError::Plain`], [`TlsOptionsError::NoRights`].
+    pub fn check_address(
+        &self,
+        address: SocketAddr,
+        has_rights: bool,
+    ) -> Result<(), TlsOptionsError> {
         let options = "--listen-tls-cert-file and --listen-tls-key-file";
-        self.check(address, self.listen_tls_cert_file.is_some(), options)
+        self.check(address, self.listen_tls_cert_file.is_some(), options)?;
+        // A certificate of the server says who the server is, and nothing of
+        // those that call it.
+        let knows_callers = has_rights || self.requires_client_certificates();
+        if knows_callers || self.insecure_listen || is_here(address) {
+            return Ok(());
+        }
+        Err(TlsOptionsError::NoRights { address })
     }
 
-    /// The same for the admin port.
+    fn requires_client_certificates(&self) -> bool {
+        self.listen_tls_client_ca_file.is_some()
+            && self.listen_tls_client_certificates == ClientCertificateRule::Required
+    }
+
+    /// Refuses what the flags say of client certificates where it would let
+    /// anybody in. `has_rights`: whether there is a file of rights.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::OptionalWithoutAuthority`],
+    /// [`TlsOptionsError::OptionalAlone`].
+    pub fn check_clients(&self, has_rights: bool) -> Result<(), TlsOptionsError> {
+        if self.listen_tls_client_certificates == ClientCertificateRule::Required {
+            return Ok(());
+        }
+        if self.listen_tls_client_ca_file.is_none() {
+            return Err(TlsOptionsError::OptionalWithoutAuthority);
+        }
+        if has_rights { Ok(()) } else { Err(TlsOptionsError::OptionalAlone) }
+    }
+
+    /// Refuses to serve the admin port in the clear to others than this machine.
     ///
     /// # Errors
     ///
@@ -108,8 +163,7 @@ impl TlsOptions {
         is_tls: bool,
         options: &'static str,
     ) -> Result<(), TlsOptionsError> {
-        let is_here = address.ip().to_canonical().is_loopback();
-        if is_tls || self.insecure_listen || is_here {
+        if is_tls || self.insecure_listen || is_here(address) {
             return Ok(());
         }
         Err(TlsOptionsError::Plain { address, options })
@@ -138,11 +192,8 @@ impl TlsOptions {
         has_rights: bool,
         protocols: &[&str],
     ) -> Result<Option<Acceptor>, TlsOptionsError> {
+        self.check_clients(has_rights)?;
         let Some(files) = self.files() else { return Ok(None) };
-        let is_optional = files.client_certificates == ClientCertificates::Optional;
-        if files.client_authorities.is_some() && is_optional && !has_rights {
-            return Err(TlsOptionsError::OptionalAlone);
-        }
         Ok(Some(Acceptor::load(files, protocols).await?))
     }
 
@@ -159,6 +210,11 @@ impl TlsOptions {
         let files = ServerFiles { client_authorities: None, ..files };
         Ok(Some(Acceptor::load(files, protocols).await?))
     }
+}
+
+/// Whether only this machine reaches it.
+fn is_here(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 /// Who may call, and how often the files that say so are looked at.
@@ -203,6 +259,8 @@ mod tests {
         auth: AuthOptions,
     }
 
+    const TLS: [&str; 4] = ["--listen-tls-cert-file", "c", "--listen-tls-key-file", "k"];
+
     fn read(arguments: &[&str]) -> Result<Arguments, clap::Error> {
         Arguments::try_parse_from([&["x"], arguments].concat())
     }
@@ -219,20 +277,43 @@ mod tests {
             ("[::]:7410", false),
             ("10.0.0.1:7410", false),
         ] {
-            let checked = plain.check_address(address.parse().unwrap());
+            let checked = plain.check_address(address.parse().unwrap(), true);
             assert_eq!(checked.is_ok(), is_served, "{address}");
         }
-        let said = plain.check_address("0.0.0.0:7410".parse().unwrap()).unwrap_err().to_string();
-        for word in ["--listen-tls-cert-file", "--insecure-listen", "127.0.0.1"] {
+        let everywhere = "0.0.0.0:7410".parse().unwrap();
+        let said = plain.check_address(everywhere, true).unwrap_err().to_string();
+        for word in ["no encryption", "--listen-tls-cert-file", "--insecure-listen", "127.0.0.1"] {
             assert!(said.contains(word), "{said}");
         }
         let admin = plain.check_admin_address("0.0.0.0:1".parse().unwrap()).unwrap_err();
         assert!(admin.to_string().contains("--admin-tls"));
         let insecure = read(&["--insecure-listen"]).unwrap().tls;
-        assert!(insecure.check_address("0.0.0.0:1".parse().unwrap()).is_ok());
+        assert!(insecure.check_address(everywhere, true).is_ok());
         assert!(insecure.check_admin_address("0.0.0.0:1".parse().unwrap()).is_ok());
-        let tls = ["--listen-tls-cert-file", "c", "--listen-tls-key-file", "k"];
-        assert!(read(&tls).unwrap().tls.check_address("0.0.0.0:1".parse().unwrap()).is_ok());
+        assert!(read(&TLS).unwrap().tls.check_address(everywhere, true).is_ok());
+    }
+
+    #[test]
+    fn callers_that_nobody_knows_are_served_on_this_machine_only_unless_it_is_said() {
+        let everywhere = "0.0.0.0:7410".parse().unwrap();
+        let check = |more: &[&str], has_rights| {
+            read(&[&TLS, more].concat()).unwrap().tls.check_address(everywhere, has_rights)
+        };
+        let authority = ["--listen-tls-client-ca-file", "a"];
+        let optional = ["--listen-tls-client-certificates", "optional"];
+
+        let said = check(&[], false).unwrap_err().to_string();
+        for word in ["no rights", "--auth-file", "--listen-tls-client-ca-file", "--insecure-listen"]
+        {
+            assert!(said.contains(word), "{said}");
+        }
+        let none_is_required = check(&[authority, optional].concat(), false);
+        assert!(matches!(none_is_required, Err(TlsOptionsError::NoRights { .. })));
+        assert!(check(&[], true).is_ok());
+        assert!(check(&authority, false).is_ok());
+        assert!(check(&["--insecure-listen"], false).is_ok());
+        let here = "127.0.0.1:7410".parse().unwrap();
+        assert!(read(&[]).unwrap().tls.check_address(here, false).is_ok());
     }
 
     #[test]
@@ -245,18 +326,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn certificates_that_nobody_has_to_show_need_a_file_of_rights() {
-        let tls = read(&[
-            "--listen-tls-cert-file",
-            "c",
-            "--listen-tls-key-file",
-            "k",
-            "--listen-tls-client-ca-file",
-            "a",
-            "--listen-tls-client-certificates",
-            "optional",
-        ]);
-        let refused = tls.unwrap().tls.acceptor(false, Acceptor::GRPC).await.unwrap_err();
-        assert!(matches!(refused, TlsOptionsError::OptionalAlone));
+    async fn certificates_that_nobody_has_to_show_need_a_file_of_rights_and_an_authority() {
+        let optional = [&TLS[..], &["--listen-tls-client-certificates", "optional"]].concat();
+        let with_authority = [&optional[..], &["--listen-tls-client-ca-file", "a"]].concat();
+        let refused = async |arguments: &[&str], has_rights| {
+            let tls = read(arguments).unwrap().tls;
+            tls.acceptor(has_rights, Acceptor::GRPC).await.unwrap_err()
+        };
+
+        let alone = refused(&with_authority, false).await;
+        assert!(matches!(alone, TlsOptionsError::OptionalAlone));
+        for has_rights in [false, true] {
+            let nobodys = refused(&optional, has_rights).await;
+            assert!(matches!(nobodys, TlsOptionsError::OptionalWithoutAuthority));
+        }
+        // The files are not there; nothing else is wrong.
+        let files = refused(&with_authority, true).await;
+        assert!(matches!(files, TlsOptionsError::Files(_)));
     }
 }

@@ -80,9 +80,9 @@ pub enum ReadFailure {
         format: u64,
     },
     /// The store refuses this process.
-    #[error("object store refuses access: {detail}")]
+    #[error("access refused: {detail}")]
     Denied {
-        /// What it said.
+        /// What is refused; what the store said is in the log.
         detail: String,
     },
     /// As many histories are open as may be, and all are in use.
@@ -99,19 +99,27 @@ pub enum ReadFailure {
 /// When a caller should come back if the store said nothing.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// What callers are told of a store that refuses access.
+const DENIED: &str = "the object store refuses this replica's credentials";
+/// What callers are told of a store that does not answer.
+pub(crate) const NO_ANSWER: &str = "the object store does not answer";
+
 impl ReadFailure {
     pub(crate) fn bad(key: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::StoredDataBad { key: key.into(), detail: detail.to_string() }
     }
 
-    /// A read that did not get its data.
+    /// A read that did not get its data. The causes name the bucket's address
+    /// and prefix: they are for the operator's log, and callers are told fixed
+    /// words.
     pub(crate) fn of_store(error: &Arc<ReadError>) -> Self {
-        let detail = with_causes(&**error);
+        tracing::warn!(error = with_causes(&**error), "a store call failed");
         match &**error {
-            ReadError::Denied { .. } => Self::Denied { detail },
-            ReadError::Unavailable { retry_after, .. } => {
-                Self::StoreUnavailable { detail, retry_after: retry_after.unwrap_or(RETRY_AFTER) }
-            }
+            ReadError::Denied { .. } => Self::Denied { detail: DENIED.to_owned() },
+            ReadError::Unavailable { retry_after, .. } => Self::StoreUnavailable {
+                detail: NO_ANSWER.to_owned(),
+                retry_after: retry_after.unwrap_or(RETRY_AFTER),
+            },
             ReadError::Missing { key } => Self::bad(key, "it is missing"),
             ReadError::Sealed { key, cause } => Self::bad(key, cause),
         }
@@ -131,6 +139,25 @@ impl ReadFailure {
                 // Views are read, not followed; whoever follows names the head.
                 Self::bad(headwater_core::keys::HEAD, error)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_the_store_tells_nothing_of_the_bucket() {
+        let said = "403 https://bucket.example.com/secret-prefix/shop/head.json";
+        let errors = [
+            ReadError::Denied { key: "shop/head.json".into(), cause: said.into() },
+            ReadError::Unavailable { retry_after: None, cause: said.into() },
+        ];
+        for error in errors.map(Arc::new) {
+            assert!(with_causes(&*error).contains(said), "the log has it");
+            let told = ReadFailure::of_store(&error).to_string();
+            assert!(!told.contains("example.com") && !told.contains("secret-prefix"), "{told}");
         }
     }
 }

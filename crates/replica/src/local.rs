@@ -94,7 +94,7 @@ pub(crate) struct State {
     /// `None` until the history is open.
     pub(crate) proved: Option<Proved>,
     /// What stands in the way of checks at the moment.
-    pub(crate) trouble: Option<Arc<str>>,
+    pub(crate) trouble: Option<&'static str>,
     /// Nothing comes after this.
     pub(crate) is_ended: bool,
 }

@@ -4,7 +4,11 @@
 //! started can answer everything, slowly. With `--replica-open` it opens the
 //! named histories first, keeps them open, and is ready once each of them was
 //! opened and proven current. That one of them is not there, or is damaged, is an answer too:
-//! it is no reason to keep the others from being read.
+//! it is no reason to keep the others from being read. That the store refuses
+//! access to every one of them is none: it says that the credentials are wrong,
+//! and a rollout of wrong credentials must not go on to the last replica. (Of
+//! one alone it may mean that the history is not there: a store says no to those
+//! that may not list.) What was opened once stays so.
 //!
 //! Lag alone makes no replica unready: whatever makes one of them lag, the
 //! store most of all, makes all of them lag, and a caller that needs freshness
@@ -62,10 +66,19 @@ fn history_name(text: &str) -> Result<HistoryName, String> {
     HistoryName::parse(text).map_err(|error| error.to_string())
 }
 
+/// The check that [`run`] makes ready.
+pub(crate) fn check(health: &Health) -> Check {
+    health.check("replica-histories", SERVICES)
+}
+
 /// Opens the histories, then looks at them again and again. Ends with whoever
 /// runs it.
-pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, health: Health) {
-    let opened = health.check("replica-histories", SERVICES);
+pub(crate) async fn run(
+    histories: Arc<Histories>,
+    options: ReadinessOptions,
+    health: Health,
+    opened: Check,
+) {
     open(&histories, &options.open, &opened).await;
     let (lag_max, for_whom) = match options.lag_ms_max {
         0 => (LAG_SHOWN, For::Nobody),
@@ -77,7 +90,7 @@ pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, he
         // old, so that a replica does not lag because nobody reads.
         let level = Consistency::MaxStaleness(lag_max);
         match looked_at(&histories, &options.open, level).await {
-            Ok(()) => lag.ready(),
+            Ok(_) => lag.ready(),
             Err((name, failure)) => {
                 lag.not_ready(format!(
                     "{name} is more than {} ms behind: {failure}",
@@ -90,28 +103,45 @@ pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, he
 }
 
 async fn open(histories: &Arc<Histories>, names: &[HistoryName], check: &Check) {
-    while let Err((name, failure)) = looked_at(histories, names, Consistency::Strong).await {
-        check.not_ready(format!("{name} is not open yet: {failure}"));
+    loop {
+        match looked_at(histories, names, Consistency::Strong).await {
+            Ok(Access::Granted) => return check.ready(),
+            Ok(Access::Denied) => {
+                check.not_ready("the object store refuses access to every history of them");
+            }
+            Err((name, failure)) => {
+                check.not_ready(format!("{name} is not open yet: {failure}"));
+            }
+        }
         sleep(INTERVAL).await;
     }
-    check.ready();
 }
 
-/// The first of them that cannot be read so.
+/// What the store has said of the credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// It answered about one history at least.
+    Granted,
+    /// It refused access to each of them.
+    Denied,
+}
+
+/// What the store says of all of them, or the first that cannot be read so.
 async fn looked_at<'a>(
     histories: &Arc<Histories>,
     names: &'a [HistoryName],
     level: Consistency,
-) -> Result<(), (&'a HistoryName, ReadFailure)> {
+) -> Result<Access, (&'a HistoryName, ReadFailure)> {
+    let mut access = Access::Denied;
     for name in names {
         let deadline = Instant::now() + LOOK_TIMEOUT;
-        if let Err(failure) = histories.pin(name, None, level, deadline).await
-            && passes(&failure)
-        {
-            return Err((name, failure));
+        match histories.pin(name, None, level, deadline).await {
+            Err(failure) if passes(&failure) => return Err((name, failure)),
+            Err(ReadFailure::Denied { .. }) => {}
+            Ok(_) | Err(_) => access = Access::Granted,
         }
     }
-    Ok(())
+    Ok(access)
 }
 
 /// Whether waiting helps against it.

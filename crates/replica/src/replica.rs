@@ -180,7 +180,10 @@ impl Replica {
     /// report.
     pub fn keep_ready(&self, options: ReadinessOptions, health: Health) {
         if !options.open.is_empty() {
-            let keeping = ready::run(Arc::clone(&self.histories), options, health);
+            // Registered here: a task that begins late would leave a replica
+            // ready that has opened nothing.
+            let opened = ready::check(&health);
+            let keeping = ready::run(Arc::clone(&self.histories), options, health, opened);
             self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(keeping));
         }
     }

@@ -283,10 +283,8 @@ impl RetentionService for RetentionRpc {
         &self,
         request: Request<v1::ForkHistoryRequest>,
     ) -> Result<Response<v1::ForkHistoryResponse>, Status> {
-        let record = Record::begin(&request, "ForkHistory", &{
-            let v1::ForkHistoryRequest { source, name, .. } = request.get_ref();
-            format!("{name} from {source}")
-        });
+        let v1::ForkHistoryRequest { source, name, .. } = request.get_ref();
+        let record = Record::begin(&request, "ForkHistory", name).from_source(source);
         record.end(self.fork(request)).await
     }
 }

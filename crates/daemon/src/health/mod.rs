@@ -86,6 +86,9 @@ impl Finding {
     }
 }
 
+/// The check that is ready once the process serves.
+pub const STARTING: &str = "starting";
+
 /// The name under which draining is listed.
 pub const DRAINING: &str = "draining";
 

@@ -40,6 +40,7 @@ use super::hydration::Hydration;
 use super::pace::Pace;
 use super::waiters::{Reply, Waiter, Waiters};
 use super::{CheckFailure, Owner, Shared, lock};
+use crate::failure::NO_ANSWER;
 use crate::local::{Local, Pinned, Proved, State};
 use crate::metrics::{CheckEnd, ReplicaMetrics};
 
@@ -466,7 +467,12 @@ impl Driver {
         let history = self.shared.history();
         let is_end = match failure {
             CheckFailure::Unavailable { detail, retry_after } => {
-                tracing::debug!(%history, detail, "a freshness check got no answer");
+                // Once for each time that the store goes away; checks repeat.
+                if self.shared.state.borrow().trouble.is_none() {
+                    tracing::warn!(%history, detail, "a freshness check got no answer");
+                } else {
+                    tracing::debug!(%history, detail, "a freshness check got no answer");
+                }
                 self.pace.failed(*retry_after, Instant::now(), &self.entropy);
                 if planted!(CheckFailureServed)
                     && let Some(proved) = self.shared.proved()
@@ -475,7 +481,8 @@ impl Driver {
                         drop(waiter.reply.send(Ok(proved.pin())));
                     }
                 }
-                let trouble = Some(Arc::from(detail.as_str()));
+                // Callers are told this; the causes name the bucket.
+                let trouble = Some(NO_ANSWER);
                 self.shared.state.send_modify(|it| it.trouble = trouble);
                 self.shared.not_followed();
                 // Those who wait go on waiting; there will be another check.

@@ -38,7 +38,7 @@ pub use self::pushed::PushedHead;
 pub(crate) use self::watched::Watched;
 use crate::config::ReplicaConfig;
 use crate::consistency::Consistency;
-use crate::failure::{RETRY_AFTER, ReadFailure};
+use crate::failure::{NO_ANSWER, RETRY_AFTER, ReadFailure};
 use crate::figures::{Figures, Moment};
 use crate::local::{Local, Pinned, Proved, State};
 use crate::metrics::ReplicaMetrics;
@@ -323,11 +323,8 @@ impl Follower {
 
     /// What the deadline has to say.
     fn too_late(&self, want: Want) -> ReadFailure {
-        let trouble = self.shared.state.borrow().trouble.clone();
-        let detail = match trouble {
-            Some(trouble) => trouble.as_ref().into(),
-            None => "the object store did not answer by the deadline".into(),
-        };
+        let trouble = self.shared.state.borrow().trouble;
+        let detail = trouble.unwrap_or("the object store did not answer by the deadline").into();
         match want {
             Want::Open => ReadFailure::StoreUnavailable { detail, retry_after: RETRY_AFTER },
             Want::Since(_) | Want::Fresh => {
@@ -359,8 +356,8 @@ fn pin_error(failure: CheckFailure) -> PinError {
             PinError::Failure(failure)
         }
         // The driver tries again and answers nobody with it.
-        CheckFailure::Unavailable { detail, .. } => {
-            let retry_after = RETRY_AFTER;
+        CheckFailure::Unavailable { .. } => {
+            let (detail, retry_after) = (NO_ANSWER.to_owned(), RETRY_AFTER);
             PinError::Failure(ReadFailure::FreshnessUnverified { detail, retry_after })
         }
     }

@@ -62,7 +62,7 @@ impl Shared {
             behind_revisions: self.told_revision().saturating_sub(followed),
             head,
             proof_age_ms: state.proved.map(|it| ms(it.began)),
-            trouble: state.trouble.map(|it| it.to_string()),
+            trouble: state.trouble.map(str::to_owned),
             watchers: self.feed().n_watchers() as u64,
             tail_memory_bytes: self.memory().size_bytes(),
         }

@@ -108,3 +108,23 @@ async fn a_chunk_that_cannot_be_fetched_is_unavailable_and_a_slow_one_expires() 
 
     assert_eq!(rig.read("a", Consistency::Any).await.unwrap().0, Some("1".into()));
 }
+
+/// What the scripted store says of itself, as a real one names its bucket.
+fn is_of_the_store(failure: &ReadFailure) -> bool {
+    failure.to_string().contains("a fault was ordered")
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_are_not_told_what_the_store_said() {
+    for fault in [Fault::Denied, Fault::LoseCall, Fault::Throttled(None)] {
+        for is_open in [false, true] {
+            let rig = if is_open { Rig::open(quiet()).await } else { Rig::new(quiet()).await };
+            rig.faults.while_set(Call::ReadHead, fault.clone());
+            let soon = Instant::now() + Duration::from_secs(5);
+
+            let failure = rig.reader().pin(Consistency::Strong, soon).await.unwrap_err();
+
+            assert!(!is_of_the_store(&failure), "{fault:?}: {failure}");
+        }
+    }
+}
