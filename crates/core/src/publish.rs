@@ -286,7 +286,8 @@ impl Publisher {
     fn take_in(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Asked { ticket, mut ask, asked_at_ms } => {
-                self.records.put_into(&mut ask);
+                let known_of = self.observed.as_ref().map(|it| it.head.history_id);
+                self.records.put_into(&mut ask, known_of);
                 let pending = Pending::new(ticket, ask, self.now, asked_at_ms);
                 self.queue.push_back(Item::Ask(pending));
             }

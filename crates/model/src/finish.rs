@@ -51,6 +51,9 @@ impl World {
             if !self.writers[writer].works.is_empty() {
                 self.carry_out(setup, writer, 0)?;
                 is_busy = true;
+            } else if self.writers[writer].rest.is_some() {
+                self.rest_goes_on(setup, writer)?;
+                is_busy = true;
             }
         }
         if matches!(self.sweeper, Sweeper::Raised { .. } | Sweeper::Deleting { .. }) {

@@ -89,9 +89,8 @@ fn world_of(fault: Fault) -> &'static str {
         Fault::EpochUnchecked => "epochs",
         Fault::NeighboursIgnored => "restart",
         Fault::MismatchTakenAsLoss => "echoes",
-        Fault::DoubtForgotten | Fault::UnchangedTakenAsLost | Fault::DoubtEndedByWindow => {
-            "deadlines"
-        }
+        Fault::DoubtForgotten | Fault::DoubtEndedByWindow => "deadlines",
+        Fault::UnchangedTakenAsLost => "paced",
         Fault::ReceiptDroppedEarly
         | Fault::OwnReceiptsForgotten
         | Fault::KeptAfterLoss

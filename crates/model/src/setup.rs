@@ -94,6 +94,9 @@ pub struct Limits {
     pub late: u8,
     /// A replacement is carried out, answered, and carried out once more later.
     pub repeated: u8,
+    /// The store asks to be left alone, where it gives no other answer to a
+    /// replacement.
+    pub rests: u8,
     /// A reply takes its time.
     pub slow: u8,
     /// A read or an upload fails.
@@ -301,16 +304,17 @@ pub fn pin_for_an_hour(name: &str, version: u64, home: usize) -> Script {
     script
 }
 
-/// A script that pins a version for a history which is forked from it.
+/// A script that pins the newest version for a history which is forked from it.
 ///
 /// # Panics
 ///
 /// When `name` is none.
-pub fn pin_for_a_fork(name: &str, version: u64, home: usize) -> Script {
-    let mut script = pin(name, version, home);
+pub fn pin_for_a_fork(name: &str, home: usize) -> Script {
+    let mut script = pin(name, 0, home);
     let Ok(history) = HistoryName::parse("fork") else { panic!("a plain word") };
     let history_id = HistoryId::from_bytes([2; 16]);
     if let Scripted::Control(Control::Pin(new)) = &mut script.ask {
+        new.version = None;
         new.child = Some(HistoryRef { history, history_id });
     }
     script

@@ -60,6 +60,11 @@ pub enum Step {
         /// What becomes of it.
         fate: Fate,
     },
+    /// A writer's next replacement comes nearer.
+    Pace {
+        /// Which writer's.
+        writer: usize,
+    },
     /// A writer process dies.
     Crash {
         /// Which.
@@ -183,6 +188,9 @@ impl World {
                 | Work::Prepare { .. } => (),
             }
         }
+        if self.writers[writer].rest.is_some() {
+            steps.push(Step::Pace { writer });
+        }
         if 0 < crashes && self.writers[writer].publisher.observed().is_some() {
             steps.push(Step::Crash { writer });
         }
@@ -270,6 +278,7 @@ impl World {
                 self.fail(setup, writer, work, is_done)
             }
             Step::Publish { writer, fate } => self.publish_badly(setup, writer, fate),
+            Step::Pace { writer } => self.rest_goes_on(setup, writer),
             Step::Crash { writer } => {
                 spend(&mut self.left.crashes);
                 self.crash(setup, writer);

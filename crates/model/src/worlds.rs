@@ -33,6 +33,7 @@ const NONE: Limits = Limits {
     lost_requests: 0,
     late: 0,
     repeated: 0,
+    rests: 0,
     slow: 0,
     failures: 0,
     crashes: 0,
@@ -59,6 +60,7 @@ pub fn small() -> Vec<Setup> {
         predicted_rejection(),
         impatient(),
         deadlines(),
+        paced(),
         echoes(),
         look_ups(),
         reused_id(),
@@ -200,6 +202,15 @@ fn deadlines() -> Setup {
         limits: Limits { lost_answers: 1, late: 1, expiries: 2, ..NONE },
         goals: &[Goal::AllAccepted, Goal::Doubt, Goal::NotApplied],
         ..world("deadlines", "time runs out at any moment", 2, scripts)
+    }
+}
+
+fn paced() -> Setup {
+    let scripts = vec![add("a", 0).again(1), add("b", 1)];
+    Setup {
+        limits: Limits { lost_answers: 1, late: 1, rests: 2, expiries: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Doubt, Goal::NotApplied],
+        ..world("paced", "time runs out while the store wants to be left alone", 2, scripts)
     }
 }
 
@@ -347,7 +358,10 @@ fn forks() -> Setup {
     let scripts = vec![
         create("a", 0, "x").and(&[put("n")]),
         remove("b", 0, "x").after(0),
-        pin_for_a_fork("f", 1, 0).after(0),
+        // Where that is the second version, the compaction of it takes the place
+        // of the snapshot that the fork has read: from there on the pin keeps
+        // nothing of the older one, only the fork does.
+        pin_for_a_fork("f", 0).after(0),
     ];
     Setup {
         limits: Limits { compactions: 2, forks: 1, sweeps: 1, ..NONE },

@@ -13,8 +13,8 @@ use headwater_core::head::{Head, ObjectRef, ObservedHead};
 use headwater_core::id::Tag;
 use headwater_core::operation::RequestRecord;
 use headwater_core::publish::{
-    BatchId, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, PublishReply, Publisher,
-    ReadOutcome, RecordSays, Settings, StagedChange, Ticket, Trouble,
+    BatchId, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, Pace, PublishReply,
+    Publisher, ReadOutcome, RecordSays, Settings, StagedChange, Ticket, Trouble,
 };
 use headwater_core::version::StateVersion;
 
@@ -31,6 +31,9 @@ pub struct Writer {
     pub publisher: Publisher,
     /// What it asked for and is not done.
     pub works: Vec<Work>,
+    /// What the publisher is to be told next of the replacement that is put off,
+    /// if one is.
+    pub rest: Option<Pace>,
     /// How often its like has died.
     pub life: u8,
     /// The state at the head that was observed.
@@ -121,6 +124,7 @@ impl Writer {
         Self {
             publisher: Publisher::new(settings, seed),
             works: Vec::new(),
+            rest: None,
             life,
             view: Arc::default(),
             predicted: Vec::new(),
@@ -134,7 +138,7 @@ impl Writer {
 
 impl Hash for Writer {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.life.hash(hasher);
+        (self.life, self.rest).hash(hasher);
         self.publisher.shape(hasher);
         // The states follow from the publisher's heads and batches.
         for work in &self.works {
@@ -451,7 +455,26 @@ impl World {
                 self.bucket.check_reachable()?;
             }
         }
+        // As the driver does: the rest is told before the answer that began it,
+        // so that nothing is sent again between the two.
+        if reply == PublishReply::NoAnswer && 0 < self.left.rests {
+            self.left.rests -= 1;
+            Arc::make_mut(&mut self.writers[index]).rest = Some(Pace::Stage);
+            self.feed(setup, index, Event::Paced(Pace::Gather))?;
+        }
         self.feed(setup, index, Event::Published(reply))
+    }
+
+    /// The moment at which the head may be replaced again comes nearer.
+    ///
+    /// # Errors
+    ///
+    /// The promise that this breaks.
+    pub fn rest_goes_on(&mut self, setup: &Setup, index: usize) -> Result<(), Broken> {
+        let writer = Arc::make_mut(&mut self.writers[index]);
+        let Some(pace) = writer.rest.take() else { return Ok(()) };
+        writer.rest = (pace == Pace::Stage).then_some(Pace::Publish);
+        self.feed(setup, index, Event::Paced(pace))
     }
 
     /// The store carries out a replacement, if its condition holds.

@@ -174,8 +174,8 @@ impl WriterMetrics {
                 meter,
                 "headwater.orphaned",
                 "By",
-                "Bytes of candidates that were uploaded and that no head will name; a sweep \
-                 deletes them.",
+                "Bytes of candidates of batches that were decided again or accepted nothing; \
+                 those that no head names after all are deleted by a sweep.",
             ),
             applied: Counts::new(
                 meter,

@@ -38,7 +38,8 @@ pub(super) struct Pending {
     pub(super) ask: Ask,
     pub(super) arrived: u64,
     pub(super) asked_at_ms: u64,
-    /// Part of a publication without an answer, whose condition still holds.
+    /// Part of a publication that the store did not report as done, until a
+    /// head that was read settles it.
     pub(super) is_in_doubt: bool,
     pub(super) size_bytes: usize,
 }

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use super::event::RecordSays;
 use crate::decide::Ask;
-use crate::id::OperationId;
+use crate::id::{HistoryId, OperationId};
 use crate::operation::Issue;
 
 /// Records that are remembered: about what arrives while callers still try
@@ -36,8 +36,16 @@ impl Records {
 
     /// Gives a question about an operation what its record says. Nothing, where
     /// it is another request: what is stored decides about that.
-    pub(super) fn put_into(&self, ask: &mut Ask) {
+    ///
+    /// `known_of` is the history that the records are of. Nothing either, where
+    /// the operation means another one: that may have taken the name since, and
+    /// the operation is then decided in it, where no record is stored yet. An
+    /// operation that names no history is failed by such a change and not kept.
+    pub(super) fn put_into(&self, ask: &mut Ask, known_of: Option<HistoryId>) {
         let Ask::Submit(operation) = ask else { return };
+        if operation.history_id.is_some_and(|it| Some(it) != known_of) {
+            return;
+        }
         if let Issue::ServiceKept { issued_from, is_durable } = &mut operation.issue
             && let Some(says) = self.known.get(&operation.id)
             && says.request_hash == operation.request_hash

@@ -26,7 +26,7 @@ pub(super) struct Measured {
     /// Replacements sent since the last one that was found to be the head.
     attempts: u64,
     /// Candidates that are uploaded, or being uploaded, and in no head yet: one
-    /// for each batch of the pipeline.
+    /// for each batch of the pipeline at most.
     staged: BTreeMap<BatchId, u64>,
     /// The publication whose answer is being looked at.
     published: Option<Span>,
@@ -35,6 +35,13 @@ pub(super) struct Measured {
 impl Measured {
     pub(super) fn end_span(&mut self) {
         self.published = None;
+    }
+
+    /// The batches from `from` on are decided again, as others: what was staged
+    /// for them. A batch that comes out the same finds its candidate and stages
+    /// nothing, so that this is more than a sweep will find.
+    fn roll_back(&mut self, from: BatchId) -> BTreeMap<BatchId, u64> {
+        self.staged.split_off(&from)
     }
 }
 
@@ -96,6 +103,10 @@ impl Driver {
                     let before = self.measured.staged.insert(*batch, size_bytes);
                     self.orphaned(before.into_iter());
                 }
+                Effect::RolledBack { from } => {
+                    let rolled_back = self.measured.roll_back(*from);
+                    self.orphaned(rolled_back.into_values());
+                }
                 Effect::Advanced { observed, batches } => {
                     let size_bytes = self.publisher.head_bytes();
                     self.parts.metrics.published(&observed.head, size_bytes);
@@ -110,7 +121,6 @@ impl Driver {
                 | Effect::FindFacts { .. }
                 | Effect::Decided { .. }
                 | Effect::Stage { .. }
-                | Effect::RolledBack { .. }
                 | Effect::Answer { .. } => {}
             }
         }
@@ -157,5 +167,24 @@ impl Driver {
         if let (Some(span), Some(origin)) = (&self.measured.published, &waiter.origin) {
             origin.link(span);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches of a pipeline that never gets anything through are not added up.
+    #[test]
+    fn what_is_rolled_back_is_measured_no_longer() {
+        let mut measured = Measured::default();
+        for id in 0..1_000 {
+            measured.staged.extend([(BatchId(2 * id), 3), (BatchId(2 * id + 1), 4)]);
+            let gone = measured.roll_back(BatchId(2 * id + 1));
+            assert_eq!(gone, [(BatchId(2 * id + 1), 4)].into());
+            let gone = measured.roll_back(BatchId(2 * id));
+            assert_eq!(gone, [(BatchId(2 * id), 3)].into());
+        }
+        assert!(measured.staged.is_empty());
     }
 }

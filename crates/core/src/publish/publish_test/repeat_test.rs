@@ -163,6 +163,40 @@ fn a_known_record_keeps_an_operation_whose_receipt_is_gone_from_being_applied_ag
     assert_eq!(rig.bucket.accepted(&op.id()).len(), 1);
 }
 
+/// The same name, the same id, the same request, and a history that has no
+/// record of it: were the one of the history before taken for it, the operation
+/// could be applied once more when its receipt is gone.
+#[test]
+fn a_record_of_a_deleted_history_is_none_of_the_one_that_took_its_name() {
+    let narrow = Settings { window: Window { versions_max: 1, bytes_max: 1 << 20 }, ..settings() };
+    let mut rig = Rig::new();
+    let writer = rig.writer_with(narrow.clone());
+    let op = add("row-17", 1).service_kept();
+    rig.submit(writer, &op);
+    rig.run(writer);
+
+    // Asked before the writer can know of the other history.
+    let new = rig.recreate(2);
+    let op = op.of(new);
+    let first = rig.submit(writer, &op);
+    rig.run(writer);
+
+    rig.receipt(first);
+    let record = rig.bucket.records.get(&op.id()).expect("a record in the new history");
+    assert_eq!((record.history_id, record.issued_from), (new, version(0)));
+
+    // The caller comes back to another process once the receipt is gone.
+    for number in 1..3 {
+        rig.submit(writer, &add(number.to_string(), 1).issued_from(number));
+        rig.run(writer);
+    }
+    let other = rig.writer_with(narrow);
+    let again = rig.submit(other, &op);
+    rig.run(other);
+    assert!(matches!(rig.answer(again), Answer::Unknown { .. }), "{:?}", rig.answer(again));
+    assert_eq!(rig.bucket.accepted(&op.id()).len(), 1);
+}
+
 #[test]
 fn a_found_record_with_an_older_version_leads_to_the_receipt_or_to_unknown() {
     let narrow = Window { versions_max: 2, bytes_max: 1 << 20 };
