@@ -11,6 +11,7 @@
 //! asks for it and is told. `--replica-ready-lag-ms-max` is for those who want
 //! it all the same.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ const SERVICES: For = For::Services(&["headwater.v1.ReadService", "headwater.v1.
 
 /// How often histories are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a history rests that could not be opened for a reason that stays: a
+/// look at one that is not there is an opening of it, with all that it reads.
+const REST: Duration = Duration::from_secs(30);
 /// Longest time for one look.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is shown as lag where nothing decides by it.
@@ -66,7 +70,8 @@ fn history_name(text: &str) -> Result<HistoryName, String> {
 /// runs it.
 pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, health: Health) {
     let opened = health.check("replica-histories", SERVICES);
-    open(&histories, &options.open, &opened).await;
+    let mut resting = Resting::default();
+    open(&histories, &options.open, &mut resting, &opened).await;
     let (lag_max, for_whom) = match options.lag_ms_max {
         0 => (LAG_SHOWN, For::Nobody),
         ms => (Duration::from_millis(ms), SERVICES),
@@ -76,7 +81,7 @@ pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, he
         // A look at each proves it current again where the last proof is too
         // old, so that a replica does not lag because nobody reads.
         let level = Consistency::MaxStaleness(lag_max);
-        match looked_at(&histories, &options.open, level).await {
+        match looked_at(&histories, &options.open, &mut resting, level).await {
             Ok(()) => lag.ready(),
             Err((name, failure)) => {
                 lag.not_ready(format!(
@@ -89,26 +94,42 @@ pub(crate) async fn run(histories: Arc<Histories>, options: ReadinessOptions, he
     }
 }
 
-async fn open(histories: &Arc<Histories>, names: &[HistoryName], check: &Check) {
-    while let Err((name, failure)) = looked_at(histories, names, Consistency::Strong).await {
+async fn open(
+    histories: &Arc<Histories>,
+    names: &[HistoryName],
+    resting: &mut Resting,
+    check: &Check,
+) {
+    let level = Consistency::Strong;
+    while let Err((name, failure)) = looked_at(histories, names, resting, level).await {
         check.not_ready(format!("{name} is not open yet: {failure}"));
         sleep(INTERVAL).await;
     }
     check.ready();
 }
 
+/// Histories that are left alone until then. Of those that are named to it, so
+/// there are no more of them.
+type Resting = BTreeMap<HistoryName, Instant>;
+
 /// The first of them that cannot be read so.
 async fn looked_at<'a>(
     histories: &Arc<Histories>,
     names: &'a [HistoryName],
+    resting: &mut Resting,
     level: Consistency,
 ) -> Result<(), (&'a HistoryName, ReadFailure)> {
     for name in names {
-        let deadline = Instant::now() + LOOK_TIMEOUT;
-        if let Err(failure) = histories.pin(name, None, level, deadline).await
-            && passes(&failure)
-        {
-            return Err((name, failure));
+        let now = Instant::now();
+        if resting.get(name).is_some_and(|until| now < *until) {
+            continue;
+        }
+        resting.remove(name);
+        if let Err(failure) = histories.pin(name, None, level, now + LOOK_TIMEOUT).await {
+            if passes(&failure) {
+                return Err((name, failure));
+            }
+            resting.insert(name.clone(), Instant::now() + REST);
         }
     }
     Ok(())
