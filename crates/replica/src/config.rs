@@ -209,9 +209,10 @@ pub struct ReplicaConfig {
     )]
     pub watch_older_bytes: u64,
     /// Bytes that all watches of the process hold together: changes that are kept
-    /// for them, and messages that wait for their callers. Past it changes are
-    /// read from the store instead, and the watch whose caller has taken nothing
-    /// for the longest time, and for a second at least, is ended.
+    /// for them, half of it at most, and messages that wait for their callers.
+    /// Past the half changes are read from the store instead; past the whole the
+    /// watch whose caller has taken nothing for the longest time, and for a second
+    /// at least, is ended.
     #[arg(
         id = "replica-watch-bytes",
         long = "replica-watch-bytes",

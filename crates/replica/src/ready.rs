@@ -15,6 +15,7 @@
 //! asks for it and is told. `--replica-ready-lag-ms-max` is for those who want
 //! it all the same.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ const SERVICES: For = For::Services(&["headwater.v1.ReadService", "headwater.v1.
 
 /// How often histories are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a history rests that could not be opened for a reason that stays: a
+/// look at one that is not there is an opening of it, with all that it reads.
+const REST: Duration = Duration::from_secs(30);
 /// Longest time for one look.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is shown as lag where nothing decides by it.
@@ -79,7 +83,8 @@ pub(crate) async fn run(
     health: Health,
     opened: Check,
 ) {
-    open(&histories, &options.open, &opened).await;
+    let mut resting = Resting::default();
+    open(&histories, &options.open, &mut resting, &opened).await;
     let (lag_max, for_whom) = match options.lag_ms_max {
         0 => (LAG_SHOWN, For::Nobody),
         ms => (Duration::from_millis(ms), SERVICES),
@@ -89,7 +94,7 @@ pub(crate) async fn run(
         // A look at each proves it current again where the last proof is too
         // old, so that a replica does not lag because nobody reads.
         let level = Consistency::MaxStaleness(lag_max);
-        match looked_at(&histories, &options.open, level).await {
+        match looked_at(&histories, &options.open, &mut resting, level).await {
             Ok(_) => lag.ready(),
             Err((name, failure)) => {
                 lag.not_ready(format!(
@@ -102,9 +107,14 @@ pub(crate) async fn run(
     }
 }
 
-async fn open(histories: &Arc<Histories>, names: &[HistoryName], check: &Check) {
+async fn open(
+    histories: &Arc<Histories>,
+    names: &[HistoryName],
+    resting: &mut Resting,
+    check: &Check,
+) {
     loop {
-        match looked_at(histories, names, Consistency::Strong).await {
+        match looked_at(histories, names, resting, Consistency::Strong).await {
             Ok(Access::Granted) => return check.ready(),
             Ok(Access::Denied) => {
                 check.not_ready("the object store refuses access to every history of them");
@@ -126,19 +136,34 @@ enum Access {
     Denied,
 }
 
+/// Histories that are left alone until then. Of those that are named to it, so
+/// there are no more of them.
+type Resting = BTreeMap<HistoryName, Instant>;
+
 /// What the store says of all of them, or the first that cannot be read so.
 async fn looked_at<'a>(
     histories: &Arc<Histories>,
     names: &'a [HistoryName],
+    resting: &mut Resting,
     level: Consistency,
 ) -> Result<Access, (&'a HistoryName, ReadFailure)> {
     let mut access = Access::Denied;
     for name in names {
-        let deadline = Instant::now() + LOOK_TIMEOUT;
-        match histories.pin(name, None, level, deadline).await {
+        let now = Instant::now();
+        if resting.get(name).is_some_and(|until| now < *until) {
+            // The store has spoken of it.
+            access = Access::Granted;
+            continue;
+        }
+        resting.remove(name);
+        match histories.pin(name, None, level, now + LOOK_TIMEOUT).await {
             Err(failure) if passes(&failure) => return Err((name, failure)),
             Err(ReadFailure::Denied { .. }) => {}
-            Ok(_) | Err(_) => access = Access::Granted,
+            Ok(_) => access = Access::Granted,
+            Err(_) => {
+                access = Access::Granted;
+                resting.insert(name.clone(), Instant::now() + REST);
+            }
         }
     }
     Ok(access)

@@ -22,7 +22,7 @@ const DETAIL_CHARS_MAX: usize = 256;
 /// What all drivers count together.
 #[derive(Debug)]
 pub(crate) struct Figures {
-    commits: AtomicU64,
+    publications: AtomicU64,
     accepted: AtomicU64,
     repeated: AtomicU64,
     rejected: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Figures {
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    pub(crate) commits: u64,
+    pub(crate) publications: u64,
     pub(crate) accepted: u64,
     pub(crate) repeated: u64,
     pub(crate) rejected: u64,
@@ -82,7 +82,7 @@ impl Shown {
 impl Default for Figures {
     fn default() -> Self {
         Self {
-            commits: AtomicU64::default(),
+            publications: AtomicU64::default(),
             accepted: AtomicU64::default(),
             repeated: AtomicU64::default(),
             rejected: AtomicU64::default(),
@@ -97,9 +97,9 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// A head with operations in it was published.
-    pub(crate) fn committed(&self) {
-        self.commits.fetch_add(1, Ordering::Relaxed);
+    /// A head that brings operations was published.
+    pub(crate) fn published(&self) {
+        self.publications.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A caller was told.
@@ -186,7 +186,7 @@ impl Figures {
     pub(crate) fn counted(&self) -> Counted {
         let read = |it: &AtomicU64| it.load(Ordering::Relaxed);
         Counted {
-            commits: read(&self.commits),
+            publications: read(&self.publications),
             accepted: read(&self.accepted),
             repeated: read(&self.repeated),
             rejected: read(&self.rejected),
@@ -197,8 +197,8 @@ impl Figures {
     }
 
     pub(crate) fn totals(&self) -> WriterTotals {
-        let Counted { commits, accepted: operations, .. } = self.counted();
-        WriterTotals { commits, operations, latencies: self.latencies.read() }
+        let Counted { publications, accepted: operations, .. } = self.counted();
+        WriterTotals { commits: publications, operations, latencies: self.latencies.read() }
     }
 
     pub(crate) fn conflicts(&self) -> Vec<Incident> {

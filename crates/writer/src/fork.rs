@@ -53,25 +53,32 @@ impl Histories {
         fork: &Fork,
         deadline: Instant,
     ) -> Result<(Head, bool), LifecycleError> {
-        let forked = timeout_at(deadline, self.fork_until_known(fork, deadline)).await;
-        // The head of the new history may be there.
-        forked.unwrap_or_else(|_| Err(SubmitError::InDoubt.into()))
+        let mut is_ours = false;
+        let forking = self.fork_until_known(fork, &mut is_ours, deadline);
+        let outcome = timeout_at(deadline, forking).await;
+        match outcome.unwrap_or_else(|_| Err(SubmitError::InDoubt.into())) {
+            // Whatever kept the head from being read, it may be there.
+            Err(LifecycleError::Submit(_) | LifecycleError::Ask(_)) if is_ours => {
+                Err(SubmitError::InDoubt.into())
+            }
+            outcome => outcome,
+        }
     }
 
     async fn fork_until_known(
         self: &Arc<Self>,
         fork: &Fork,
+        is_ours: &mut bool,
         deadline: Instant,
     ) -> Result<(Head, bool), LifecycleError> {
-        let mut is_ours = false;
         loop {
-            match self.try_fork(fork, &mut is_ours, deadline).await {
+            match self.try_fork(fork, is_ours, deadline).await {
                 Ok(Some(forked)) => return Ok(forked),
                 Ok(None) | Err(LifecycleError::Submit(SubmitError::StoreUnavailable)) => {
                     sleep(self.entropy.jitter(PAUSE)).await;
                 }
                 // It cannot be created under this name and id, and never was.
-                Err(error @ (LifecycleError::Exists | LifecycleError::IdUsed)) if !is_ours => {
+                Err(error @ (LifecycleError::Exists | LifecycleError::IdUsed)) if !*is_ours => {
                     self.give_up(fork, deadline).await;
                     return Err(error);
                 }
@@ -106,6 +113,7 @@ impl Histories {
             return Ok(None);
         };
         let head = self.first_of(fork, &source, &built, &view, read)?;
+        // From here on, if nobody waits for the answer either.
         *is_ours = true;
         self.put_first(&head, cleared.map(|(_, tag)| tag)).await
     }

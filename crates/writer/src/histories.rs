@@ -29,7 +29,8 @@ use crate::room::{Place, Room};
 use crate::subscribers::Subscribers;
 
 /// Notices kept for a receiver that is slow to take them.
-/// At most 48 MiB, with what is told in each.
+/// At most 96 MiB, with what is told in each: [`PUSHED_HEAD_BYTES_MAX`] and
+/// [`PUSHED_BYTES_MAX`].
 const NOTICES_MAX: usize = 256;
 /// Pieces of maintenance of one history that wait to be taken.
 const MAINTENANCE_MAX: usize = 16;
@@ -49,7 +50,8 @@ pub struct HeadNotice {
     pub revision: Revision,
     /// Its state version.
     pub state_version: StateVersion,
-    /// The head itself, where this process published it.
+    /// The head itself, where this process published it, and it is no larger than
+    /// [`PUSHED_HEAD_BYTES_MAX`].
     pub published: Option<Arc<PublishedHead>>,
 }
 
@@ -68,6 +70,9 @@ pub struct PublishedHead {
 /// Bytes of change entries that are told with one head. Larger ones are
 /// fetched by those who follow.
 pub const PUSHED_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of a head that is told. Of a larger one it is told that it is there.
+pub const PUSHED_HEAD_BYTES_MAX: usize = 256 << 10;
 
 /// Opens histories on demand, and hands questions to their drivers.
 pub(crate) struct Histories {

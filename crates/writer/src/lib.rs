@@ -58,7 +58,7 @@ pub use self::config::{ConfigError, WriterConfig};
 pub use self::driver::{AskError, Question, Told};
 pub use self::fork::Fork;
 use self::histories::Histories;
-pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
+pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PUSHED_HEAD_BYTES_MAX, PublishedHead};
 use self::history_service::HistoryRpc;
 pub use self::lifecycle::LifecycleError;
 use self::metrics::WriterMetrics;

@@ -2031,7 +2031,8 @@ pub struct SubscribeHeadsResponse {
     pub revision: u64,
     #[prost(uint64, tag = "4")]
     pub state_version: u64,
-    /// The head itself, where the writer published it. Absent where it only saw it.
+    /// The head itself, where the writer published it. Absent where it only saw it,
+    /// and where the head is larger than 256 KiB.
     #[prost(message, optional, tag = "5")]
     pub published: ::core::option::Option<PublishedHead>,
 }
@@ -2224,7 +2225,8 @@ pub mod write_service_client {
         /// Tells a replica when heads have been published by this process, and what
         /// they are. It makes catching up earlier; losing it changes no answer, and it
         /// proves nothing to a strong read. The stream stays open; histories may be
-        /// added at any time.
+        /// added at any time. Those that the caller may not read are left out: nothing
+        /// is told of them, and the stream goes on.
         pub async fn subscribe_heads(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -2308,7 +2310,8 @@ pub mod write_service_server {
         /// Tells a replica when heads have been published by this process, and what
         /// they are. It makes catching up earlier; losing it changes no answer, and it
         /// proves nothing to a strong read. The stream stays open; histories may be
-        /// added at any time.
+        /// added at any time. Those that the caller may not read are left out: nothing
+        /// is told of them, and the stream goes on.
         async fn subscribe_heads(
             &self,
             request: tonic::Request<tonic::Streaming<super::SubscribeHeadsRequest>>,

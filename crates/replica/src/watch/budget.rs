@@ -1,10 +1,17 @@
 //! What all watches of a process hold together: changes that their feeds keep,
 //! and messages that wait for their callers.
 //!
-//! Past the limit feeds keep nothing more, which costs reads of the store; and
-//! where that does not do, the watch whose caller has taken nothing for the
-//! longest time is ended, with where to go on. Callers that read are not ended
-//! for those that do not.
+//! Feeds have at most half of it. Past that they keep nothing more, which costs
+//! reads of the store. So messages always have the other half, and nobody is
+//! ended for what is kept for everybody. Where messages find no room, the watch
+//! whose caller has taken nothing for the longest time is ended, with where to
+//! go on. Callers that read are not ended for those that do not.
+//!
+//! # Invariants
+//!
+//! - Feeds hold half of the limit at most, but for the change that one of them
+//!   is about to drop.
+//! - Where no message waits there is room for one, whatever its size.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +36,10 @@ pub(crate) struct Budget(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     bytes_max: u64,
-    memory: Memory,
+    /// What the feeds keep.
+    feeds: Memory,
+    /// What waits for callers.
+    messages: Memory,
     queues: Mutex<BTreeMap<u64, Weak<Queue>>>,
     n_queues: AtomicU64,
     looked_at: Mutex<Option<Instant>>,
@@ -41,7 +51,8 @@ impl Budget {
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self(Arc::new(Inner {
             bytes_max,
-            memory: Memory::default(),
+            feeds: Memory::default(),
+            messages: Memory::default(),
             queues: Mutex::default(),
             n_queues: AtomicU64::new(0),
             looked_at: Mutex::default(),
@@ -51,23 +62,29 @@ impl Budget {
 
     /// What everything takes, in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.0.memory.size_bytes()
+        self.0.feeds.size_bytes().saturating_add(self.0.messages.size_bytes())
     }
 
-    /// The part of one more feed or queue.
-    pub(crate) fn part(&self) -> MemoryPart {
-        self.0.memory.part()
+    /// The part of one more feed.
+    pub(super) fn feed_part(&self) -> MemoryPart {
+        self.0.feeds.part()
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.bytes_max < self.size_bytes()
+    /// The part of one more queue.
+    pub(super) fn queue_part(&self) -> MemoryPart {
+        self.0.messages.part()
+    }
+
+    /// Whether the feeds keep more than they may: they give way to messages.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.bytes_max / 2 < self.0.feeds.size_bytes() || self.0.bytes_max < self.size_bytes()
     }
 
     /// Whether so much more may wait. One message may, whatever its size, where
-    /// nothing else is held.
+    /// no other waits: nobody could be ended to make room for it.
     pub(super) fn has_room(&self, size_bytes: u64) -> bool {
-        let taken = self.size_bytes();
-        taken == 0 || taken.saturating_add(size_bytes) <= self.0.bytes_max
+        self.0.messages.size_bytes() == 0
+            || self.size_bytes().saturating_add(size_bytes) <= self.0.bytes_max
     }
 
     /// Knows the queue from now on; the number is what it is forgotten by.

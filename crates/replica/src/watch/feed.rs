@@ -12,7 +12,7 @@
 //! - `live` is consecutive, and is filled before anybody is told of its newest
 //!   version.
 //! - Both parts have a limit in bytes, and those of all histories together have
-//!   one. What does not fit is read again.
+//!   one: half of the budget of watches. What does not fit is read again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ pub(crate) struct Place(Arc<Feed>);
 
 impl Feed {
     pub(crate) fn new(limits: FeedLimits, budget: Budget) -> Self {
-        let kept = Mutex::new(Kept::new(budget.part()));
+        let kept = Mutex::new(Kept::new(budget.feed_part()));
         let (reading, news) = (tokio::sync::Mutex::new(()), Watched::default());
         Self { kept, reading, news, limits, budget }
     }
@@ -213,7 +213,7 @@ impl Drop for Place {
         let mut kept = lock(&self.0.kept);
         kept.n_watchers -= 1;
         if kept.n_watchers == 0 {
-            *kept = Kept::new(self.0.budget.part());
+            *kept = Kept::new(self.0.budget.feed_part());
         }
     }
 }

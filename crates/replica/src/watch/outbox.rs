@@ -87,7 +87,7 @@ impl Outbox {
     pub(super) fn new(after: StateVersion, stall_max: Duration, budget: &Budget) -> (Self, Inbox) {
         let state = State {
             messages: VecDeque::new(),
-            held: budget.part(),
+            held: budget.queue_part(),
             since: Instant::now(),
             taken_after: after,
             end: None,

@@ -15,6 +15,7 @@ mod overlap;
 mod overview;
 mod polling;
 mod push;
+mod ready;
 mod restored;
 mod rpc;
 mod scan;

@@ -502,10 +502,7 @@ impl Driver {
             .confirmed
             .as_ref()
             .is_some_and(|it| it.position.revision == observed.head.revision);
-        if !batches.is_empty() {
-            self.parts.figures.committed();
-        }
-        let mut entries = Vec::new();
+        let (mut entries, mut has_change) = (Vec::new(), false);
         while self.predicted.front().is_some_and(|it| batches.contains(&it.batch))
             && let Some(Predicted { view, entry, .. }) = self.predicted.pop_front()
         {
@@ -513,6 +510,11 @@ impl Driver {
                 confirmed.view = view;
             }
             entries.extend(entry);
+            has_change = true;
+        }
+        // Batches that accept nothing are in one that settles a doubt.
+        if has_change {
+            self.parts.figures.published();
         }
         if let Some(confirmed) = &mut self.confirmed {
             confirmed.position = Position::of(&observed.head);

@@ -12,7 +12,7 @@ use headwater_store::HeadWrite;
 
 use super::Driver;
 use crate::figures::Shown;
-use crate::histories::{HeadNotice, PUSHED_BYTES_MAX, PublishedHead};
+use crate::histories::{HeadNotice, PUSHED_BYTES_MAX, PUSHED_HEAD_BYTES_MAX, PublishedHead};
 
 /// The head that was sent last.
 #[derive(Debug, Default)]
@@ -48,6 +48,9 @@ impl Driver {
         let published = self
             .sent
             .bytes_of(&observed.tag)
+            // Notices wait for receivers: what they hold has a limit, which the
+            // one of heads is not.
+            .filter(|bytes| bytes.len() <= PUSHED_HEAD_BYTES_MAX)
             .map(|bytes| Arc::new(PublishedHead { bytes, tag: observed.tag.clone(), changes }));
         self.show();
         self.tell(observed, published);

@@ -32,7 +32,7 @@ impl Histories {
             histories,
             head_bytes_soft: self.config.head_soft_bytes as u64,
             head_bytes_hard: self.config.head_hard_bytes as u64,
-            commits: counted.commits,
+            commits: counted.publications,
             operations_accepted: counted.accepted,
             operations_repeated: counted.repeated,
             operations_rejected: counted.rejected,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use headwater_proto::{reason, v1};
 use headwater_store::{Call, Fault, Gate};
-use headwater_writer::WriterConfig;
+use headwater_writer::{PUSHED_HEAD_BYTES_MAX, WriterConfig};
 use tonic_types::StatusExt as _;
 
-use crate::fixture::{Host, Op, World, accepted, rpc};
+use crate::fixture::{Host, Op, World, accepted, rpc, settle};
 use v1::mutation::Kind as M;
 use v1::precondition::Kind as P;
 
@@ -166,7 +166,7 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
     let waiting: Vec<_> =
         (0..3).map(|n| host.begin(Op::new(format!("o{n}")).add("n", 1))).collect();
     gate.arrived(1).await;
-    crate::fixture::settle().await;
+    settle().await;
 
     let status = host.submit_rpc(valid()).await.unwrap_err();
 
@@ -199,4 +199,35 @@ async fn the_queue_is_bounded_in_bytes_and_lets_a_larger_operation_in_alone() {
     assert_eq!(rpc::reason(&status), reason::QUEUE_FULL);
     host.submit_rpc(large("second", 60_000)).await.unwrap();
     host.submit_rpc(large("whole", 1_000_000)).await.unwrap();
+}
+
+/// Notices wait for their receivers, so what one holds has a limit.
+#[tokio::test(start_paused = true)]
+async fn of_a_large_head_it_is_told_only_that_it_is_there() {
+    let config = WriterConfig {
+        head_soft_bytes: 512 << 10,
+        head_hard_bytes: 2 << 20,
+        inline_bytes_max: 64 << 10,
+        ..WriterConfig::default()
+    };
+    let (world, host) = World::with(config).await;
+    let mut notices = host.writer.notices();
+    let (mut n_small, mut n_large) = (0, 0);
+    for n in 0..10 {
+        host.accept(Op::new(format!("o{n}")).put_bytes(&format!("k{n}"), vec![7; 48 << 10])).await;
+        settle().await;
+        let head = world.head().await;
+        let size_bytes = headwater_core::format::head::encode(&head).len();
+        let mut newest = None;
+        while let Ok(notice) = notices.try_recv() {
+            newest = Some(notice);
+        }
+        let newest = newest.unwrap();
+        assert_eq!(newest.revision, head.revision, "it is told of");
+        let told = newest.published.map(|it| it.bytes.len());
+        let is_small = size_bytes <= PUSHED_HEAD_BYTES_MAX;
+        assert_eq!(told, is_small.then_some(size_bytes));
+        *if is_small { &mut n_small } else { &mut n_large } += 1;
+    }
+    assert!(0 < n_small && 0 < n_large, "{n_small} and {n_large}");
 }

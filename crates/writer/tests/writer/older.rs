@@ -1,13 +1,15 @@
 //! What is made of older versions: restores and forks, over the service.
 
+use std::time::Duration;
+
 use headwater_core::id::HistoryId;
-use headwater_proto::v1;
 use headwater_proto::v1::retention_service_client::RetentionServiceClient;
+use headwater_proto::{reason, v1};
 use headwater_store::{Call, Fault, Rule};
 use headwater_writer::{SweepOptions, WriterConfig};
 use tonic::{Code, Status};
 
-use crate::fixture::{Host, NAME, Op, World, in_time, look, name, settle};
+use crate::fixture::{Host, NAME, Op, World, in_time, look, name, rpc, settle};
 
 fn quick() -> WriterConfig {
     WriterConfig {
@@ -271,4 +273,36 @@ async fn a_fork_that_cannot_be_created_leaves_no_pin() {
     assert_eq!(fork(&host, Some(11), "new", 9).await.unwrap_err().code(), Code::OutOfRange);
     assert_eq!(fork(&host, None, NAME, 9).await.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(world.head().await.pins, []);
+}
+
+/// Whatever fails once the head was sent says nothing about that head.
+#[tokio::test(start_paused = true)]
+async fn a_fork_that_cannot_look_for_the_head_that_it_sent_is_in_doubt() {
+    let (world, host) = World::with(quick()).await;
+    commits(&host, NAME, "a", 10).await;
+    for (id, fault) in [(8, Fault::LoseReply), (9, Fault::LoseCall), (10, Fault::Mismatch)] {
+        let child = format!("child-{id}");
+        let broken = world.host_with(quick());
+        broken.faults.on_next(Call::CreateHead, fault);
+        let forking = fork(&broken, None, &child, id);
+        let denying = async {
+            let is_sent = || broken.faults.log().iter().any(|(it, _)| *it == Call::CreateHead);
+            while !is_sent() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            broken.faults.while_set(Call::ReadHead, Fault::Denied);
+        };
+
+        let (refused, ()) = tokio::join!(forking, denying);
+
+        assert_eq!(rpc::reason(&refused.unwrap_err()), reason::PUBLICATION_IN_DOUBT);
+        broken.faults.clear();
+        let again = fork(&broken, None, &child, id).await.unwrap();
+        assert_eq!(again.history.unwrap().state_version, 10);
+    }
+    // Where nothing was sent, it is known that nothing was.
+    let broken = world.host_with(quick());
+    broken.faults.while_set(Call::ReadHead, Fault::Denied);
+    let refused = fork(&broken, None, "child-11", 11).await.unwrap_err();
+    assert_eq!(rpc::reason(&refused), reason::PERMISSION_DENIED);
 }

@@ -1,7 +1,10 @@
 //! Streams over a real socket.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use headwater_daemon::auth::{Caller, Grant, Principal, Role};
+use headwater_daemon::overview::Window;
 use headwater_daemon::serve::{Listening, Services};
 use headwater_proto::v1::history_service_client::HistoryServiceClient;
 use headwater_proto::v1::submit_stream_response::Result as Outcome;
@@ -187,6 +190,52 @@ async fn subscribers_are_told_of_heads_of_their_histories() {
     let status = timeout(PATIENCE, notices.next()).await.unwrap().unwrap().unwrap_err();
     assert_eq!(rpc::fields(&status), ["histories[0]"]);
     drop(channel);
+}
+
+/// Who may read histories whose names begin so.
+fn reader_of(prefix: &str) -> Arc<Caller> {
+    let grant = Grant { role: Role::Read, histories: vec![prefix.to_owned()] };
+    let principal = Principal {
+        name: "token r".into(),
+        grants: [grant].into(),
+        requests_per_second: None,
+        expires_at_ms: None,
+    };
+    Arc::new(Caller { principal: Some(principal), name: "token r".into(), peer: None })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_leaves_out_what_its_caller_may_not_read_and_goes_on() {
+    let (_world, host) = World::new().await;
+    host.create("g").await;
+    let mut client = WriteServiceClient::new(host.writer.write_service());
+    let put = |id: &str| rpc::submit_request("g", id, vec![rpc::put("k", "v")]);
+    client.submit(put("warm")).await.unwrap();
+    client.submit(add("warm")).await.unwrap();
+    let (sender, receiver) = mpsc::channel(10);
+    let subscribe = |names: &[&str]| {
+        let histories = names.iter().map(ToString::to_string).collect();
+        v1::SubscribeHeadsRequest { histories }
+    };
+    let mut request = tonic::Request::new(ReceiverStream::new(receiver));
+    request.extensions_mut().insert(reader_of("h"));
+    sender.send(subscribe(&["g", "missing", "h"])).await.unwrap();
+    let notices = client.subscribe_heads(request).await.unwrap();
+    let mut notices = notices.into_inner();
+    let mut told = async || timeout(Duration::from_secs(1), notices.next()).await;
+    assert!(told().await.is_err(), "nothing is published yet, and the stream is open");
+
+    for n in 0..3 {
+        client.submit(put(&format!("o{n}"))).await.unwrap();
+        client.submit(add(&format!("o{n}"))).await.unwrap();
+        let notice = told().await.unwrap().unwrap().unwrap();
+        assert_eq!((&*notice.history, notice.state_version), ("h", n + 2));
+        // Asked for once more, alone.
+        sender.send(subscribe(&["g"])).await.unwrap();
+        assert!(told().await.is_err());
+    }
+    let shown = host.writer.overview(&Window::default());
+    assert_eq!(shown.subscribers[0].histories, 1);
 }
 
 #[tokio::test]

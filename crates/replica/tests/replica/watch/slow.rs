@@ -146,6 +146,29 @@ async fn where_everybody_reads_nobody_is_ended_however_little_there_is() {
     }
 }
 
+/// What is kept for everybody is no reason to end anybody.
+#[tokio::test(start_paused = true)]
+async fn live_changes_beyond_the_budget_end_no_watch_that_reads() {
+    let config = ReplicaConfig { watch_bytes: BUDGET_BYTES, ..quiet() };
+    let mut rig = Rig::new(config).await;
+    let mut watches = [begin(&rig, after(0)).await, begin(&rig, after(0)).await];
+    for expected in 1..=100 {
+        rig.writer.put_versions(1, 8 << 10).await;
+        if expected % 10 == 0 {
+            rig.writer.fold().await;
+        }
+        rig.tell();
+        for watch in &mut watches {
+            assert_eq!(versions(watch, 1).await, [expected]);
+        }
+        let figures = rig.replica.watch_figures(&rig.writer.head.history).unwrap();
+        assert!(figures.bytes_shared <= BUDGET_BYTES / 2, "{figures:?}");
+        assert!(figures.bytes_of_process <= BUDGET_BYTES, "{figures:?}");
+    }
+    let figures = rig.replica.watch_figures(&rig.writer.head.history).unwrap();
+    assert!(BUDGET_BYTES / 4 < figures.bytes_shared, "what fits is kept: {figures:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_larger_than_the_budget_is_told_all_the_same() {
     let config = ReplicaConfig { watch_bytes: 1_000, ..quiet() };
