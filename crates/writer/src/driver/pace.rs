@@ -26,7 +26,7 @@ const CONTENDED: Duration = Duration::from_secs(5);
 /// others: all of them together then send less than four for each replacement. A
 /// bound that went on doubling would leave whoever has lost most the least
 /// chance.
-const AFTER_LOSS_ATTEMPTS: u32 = 3;
+const AFTER_LOSS_ATTEMPTS: u32 = 4;
 /// The same where few others were seen yet.
 const AFTER_LOSS_ATTEMPTS_MIN: u32 = 16;
 /// Others that are told apart; of more the last to publish are.
@@ -113,7 +113,9 @@ impl Driver {
         }
         let others = u32::try_from(self.turn.contenders()).unwrap_or(u32::MAX);
         let last = (AFTER_LOSS_ATTEMPTS * others).max(AFTER_LOSS_ATTEMPTS_MIN);
-        let attempts = |count: u32| self.attempt.saturating_mul(count);
+        // A store that takes no time is not to be asked without a pause.
+        let attempt = self.attempt.max(REST_MIN);
+        let attempts = |count: u32| attempt.saturating_mul(count);
         doubled.max(attempts(others)).min(attempts(last))
     }
 
