@@ -56,6 +56,7 @@ fn operation(n: usize) -> Operation {
         issue: Issue::ClientKept(StateVersion::ZERO),
         writer_epoch: 0,
         history_id: None,
+        ends_version: false,
     }
 }
 

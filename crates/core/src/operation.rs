@@ -402,6 +402,9 @@ pub struct Operation {
     pub writer_epoch: u64,
     /// The history that the caller means; `None` is whichever has the name.
     pub history_id: Option<HistoryId>,
+    /// Whether nothing after it may share its version: the state of a version
+    /// that restores an older one is that of the older one, and nothing else.
+    pub ends_version: bool,
 }
 
 impl Operation {
@@ -409,7 +412,15 @@ impl Operation {
     pub fn new(id: OperationId, request: Request, issue: Issue) -> Self {
         let request_hash = request.hash();
         let request = Arc::new(request);
-        Self { id, request, request_hash, issue, writer_epoch: 0, history_id: None }
+        Self {
+            id,
+            request,
+            request_hash,
+            issue,
+            writer_epoch: 0,
+            history_id: None,
+            ends_version: false,
+        }
     }
 }
 

@@ -393,6 +393,7 @@ impl Script {
             issue,
             writer_epoch: *epoch,
             history_id: None,
+            ends_version: false,
         })
     }
 

@@ -80,6 +80,7 @@ pub(crate) fn draw_operation(
         issue,
         writer_epoch: knowing.epoch,
         history_id: None,
+        ends_version: false,
     })
 }
 

@@ -108,8 +108,15 @@ pub(crate) fn submission(
             let request_hash = body.hash();
             let writer_epoch = request.writer_epoch;
             let request = Arc::new(body);
-            let operation =
-                Operation { id, request, request_hash, issue, writer_epoch, history_id };
+            let operation = Operation {
+                id,
+                request,
+                request_hash,
+                issue,
+                writer_epoch,
+                history_id,
+                ends_version: false,
+            };
             Some(Submission { history, operation })
         }
         (None, _, _) | (_, None, _) | (_, _, None) => None,

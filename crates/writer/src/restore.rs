@@ -145,6 +145,7 @@ impl Histories {
             issue: Issue::ClientKept(restore.issued_from),
             writer_epoch: restore.writer_epoch,
             history_id: Some(head.history_id),
+            ends_version: true,
         };
         match self.put_question(history, Ask::Submit(operation), deadline).await? {
             Answer::Accepted { receipt, is_from_receipt } => Ok(Some(Restored::Accepted {

@@ -94,6 +94,7 @@ fn operation(id: &str, preconditions: Vec<Precondition>, mutations: Vec<Mutation
         issue: Issue::ClientKept(version(10)),
         writer_epoch: 0,
         history_id: None,
+        ends_version: false,
     }
 }
 

@@ -177,8 +177,11 @@ impl Publisher {
             if !asks.is_empty() && self.settings.batch_bytes_max < size_bytes {
                 break;
             }
-            if let Some(Item::Ask(next)) = self.queue.pop_front() {
-                asks.push(next);
+            let Some(Item::Ask(next)) = self.queue.pop_front() else { break };
+            let is_last = next.ask.operation().is_some_and(|it| it.ends_version);
+            asks.push(next);
+            if is_last {
+                break;
             }
         }
         asks

@@ -74,10 +74,7 @@ impl Truth {
     pub(crate) fn restored(&mut self, head_key: &str, version: u64, at: u64) {
         let Some(history) = self.histories.get(head_key) else { return };
         self.tally.restores += 1;
-        // Others that share the version come after it, and change what they change.
-        let index = usize::try_from(at).unwrap_or(usize::MAX);
-        let is_alone = history.changes.get(index).is_none_or(|it| it.operations.len() == 1);
-        if history.newest() < at || is_alone && !history.is_state_of(version, after(at)) {
+        if history.newest() < at || !history.is_state_of(version, after(at)) {
             self.violation(format!("{head_key}: v{at} is told to be v{version} again"));
         }
     }

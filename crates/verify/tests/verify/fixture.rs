@@ -86,6 +86,7 @@ impl World {
             issue,
             writer_epoch: 0,
             history_id: None,
+            ends_version: false,
         };
         self.issued += 1;
         match self.ask(Question::Ask(Ask::Submit(operation))).await {

@@ -72,6 +72,10 @@ impl Store for Looked {
         self.inner.get(key).await
     }
 
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.inner.get_sized(key, size_bytes).await
+    }
+
     async fn list(
         &self,
         prefix: &str,
@@ -102,6 +106,7 @@ async fn submit(writer: &Writer, n: u64, seen: StateVersion) -> StateVersion {
         issue: Issue::ClientKept(seen),
         writer_epoch: 0,
         history_id: None,
+        ends_version: false,
     };
     let told = writer.ask(&name("h"), Question::Ask(Ask::Submit(operation))).await.unwrap();
     match told.answer {

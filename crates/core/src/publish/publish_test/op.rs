@@ -32,6 +32,7 @@ pub(super) struct Op {
     pub(super) issue: Issue,
     pub(super) writer_epoch: u64,
     pub(super) history_id: Option<HistoryId>,
+    pub(super) ends_version: bool,
 }
 
 impl Op {
@@ -43,6 +44,7 @@ impl Op {
             issue: Issue::ClientKept(StateVersion::ZERO),
             writer_epoch: 0,
             history_id: None,
+            ends_version: false,
         }
     }
 
@@ -95,6 +97,11 @@ impl Op {
         self
     }
 
+    pub(super) fn ending_version(mut self) -> Self {
+        self.ends_version = true;
+        self
+    }
+
     pub(super) fn id(&self) -> OperationId {
         OperationId::parse(&self.id).unwrap()
     }
@@ -108,6 +115,7 @@ impl Op {
             issue: self.issue,
             writer_epoch: self.writer_epoch,
             history_id: self.history_id,
+            ends_version: self.ends_version,
         }
     }
 

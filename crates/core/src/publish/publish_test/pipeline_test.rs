@@ -63,6 +63,23 @@ fn large_batches_are_staged_while_one_is_in_flight_and_published_in_one_replacem
 }
 
 #[test]
+fn nothing_shares_a_version_with_what_ends_it() {
+    let mut rig = Rig::new();
+    let writer = rig.writer();
+    let restore = Op::new("restore").put("k", "old").ending_version();
+    let ops = [add("before", 1), restore, add("after", 1), add("later", 1)];
+    let tickets = rig.submit_all(writer, &ops);
+    rig.commit_elsewhere(&add("other", 1));
+    rig.run(writer);
+
+    let at: Vec<_> = tickets.into_iter().map(|it| rig.receipt(it).accepted_at).collect();
+    assert_eq!(rig.ids(), ["other", "before", "restore", "after", "later"]);
+    assert_eq!(at[0], at[1], "what was there before is its own condition's matter");
+    assert!(at[1] < at[2]);
+    assert_eq!(at[2], at[3]);
+}
+
+#[test]
 fn only_what_is_staged_is_published() {
     let mut rig = Rig::new();
     let writer = rig.writer();
