@@ -84,6 +84,10 @@ impl Store for Watched {
         self.inner.get(key).await
     }
 
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.inner.get_sized(key, size_bytes).await
+    }
+
     async fn list(
         &self,
         prefix: &str,

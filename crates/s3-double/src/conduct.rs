@@ -17,6 +17,8 @@ pub struct Conduct {
     pub conditions: Conditions,
     /// Whether conditions of a GET are looked at.
     pub conditional_reads: ConditionalReads,
+    /// Whether a GET looks at its range.
+    pub ranges: Ranges,
     /// Whether the last step of an upload in parts looks at its condition.
     pub completion: Completion,
     /// What a failed condition of a PUT is answered with.
@@ -81,6 +83,16 @@ pub enum ConditionalReads {
     #[default]
     Honoured,
     /// The object, always, as by s3s-fs 0.14.
+    Ignored,
+}
+
+/// Whether a GET looks at its range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ranges {
+    /// 206 with that part of the object.
+    #[default]
+    Honoured,
+    /// 200 with all of it, which HTTP allows (RFC 9110, 14.2).
     Ignored,
 }
 
@@ -195,12 +207,13 @@ const LISTING_DELAY: Duration = Duration::from_secs(2);
 
 impl Conduct {
     /// What [`Conduct::with`] knows.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 20] = [
         "if-match-ignored",
         "conditions-ignored",
         "creates-race",
         "race",
         "reads-ignore-conditions",
+        "ranges-ignored",
         "parts-ignore-conditions",
         "not-modified",
         "unique-tags",
@@ -229,6 +242,7 @@ impl Conduct {
             "creates-race" => self.conditions = Conditions::CreatesRace(GAP),
             "race" => self.conditions = Conditions::Race(GAP),
             "reads-ignore-conditions" => self.conditional_reads = ConditionalReads::Ignored,
+            "ranges-ignored" => self.ranges = Ranges::Ignored,
             "parts-ignore-conditions" => self.completion = Completion::Unconditioned,
             "not-modified" => self.refusal = Refusal::NotModified,
             "unique-tags" => self.tags = Tags::Unique,

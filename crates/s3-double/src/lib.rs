@@ -38,8 +38,8 @@ mod stored;
 mod uploads;
 
 pub use self::conduct::{
-    Compared, Completion, ConditionalReads, Conditions, Conduct, LifecycleRule, Refusal, Tags,
-    UnknownConduct, Versioning, WriteLimit,
+    Compared, Completion, ConditionalReads, Conditions, Conduct, LifecycleRule, Ranges, Refusal,
+    Tags, UnknownConduct, Versioning, WriteLimit,
 };
 pub use self::fault::{Fault, Faults, Rule, Wait};
 pub use self::gate::Gate;

@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, IF_MATCH, IF_NONE_MATCH, RANGE, RETRY_AFTER,
 };
 use http::{HeaderValue, Request, Response, StatusCode};
 use s3s::dto::TimestampFormat;
 use s3s::{Body, S3Error, s3_error};
 
-use crate::conduct::{Compared, ConditionalReads, Conduct, Refusal};
+use crate::conduct::{Compared, ConditionalReads, Conduct, Ranges, Refusal};
 use crate::keys::formatted;
 use crate::op::Op;
 
@@ -33,13 +33,17 @@ pub(crate) fn before(conduct: &Conduct, op: Op, request: &mut Request<Bytes>) ->
         request.headers_mut().remove(AUTHORIZATION);
         request.headers_mut().insert(IF_MATCH, other);
     }
-    if op == Op::Get
-        && conduct.conditional_reads == ConditionalReads::Ignored
-        && request.headers_mut().remove(IF_NONE_MATCH).is_some()
-        && is_signed(request)
-    {
-        // It was signed with the condition.
-        request.headers_mut().remove(AUTHORIZATION);
+    let ignores_conditions = conduct.conditional_reads == ConditionalReads::Ignored;
+    let ignores_ranges = conduct.ranges == Ranges::Ignored;
+    for (name, is_ignored) in [(IF_NONE_MATCH, ignores_conditions), (RANGE, ignores_ranges)] {
+        if op == Op::Get
+            && is_ignored
+            && request.headers_mut().remove(name).is_some()
+            && is_signed(request)
+        {
+            // It was signed with the header.
+            request.headers_mut().remove(AUTHORIZATION);
+        }
     }
     None
 }

@@ -341,6 +341,10 @@ impl Store for Link {
         self.carry(Call::Get, key, move |it| it.get(&at)).await
     }
 
+    async fn get_sized(&self, key: &str, _size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.get(key).await
+    }
+
     async fn list(
         &self,
         prefix: &str,

@@ -23,7 +23,7 @@ macro_rules! forward {
         $( $crate::forward::forward!(@$call $inner); )+
     };
     (@hints $inner:ident) => {
-        $crate::forward::forward!($inner: replacement_pause, put_requests, reads_in_vain);
+        $crate::forward::forward!($inner: replacement_pause, put_requests, get_requests, reads_in_vain);
     };
     (@replacement_pause $inner:ident) => {
         fn replacement_pause(&self, key: &str) -> std::time::Duration {
@@ -33,6 +33,11 @@ macro_rules! forward {
     (@put_requests $inner:ident) => {
         fn put_requests(&self, size_bytes: u64) -> u64 {
             self.$inner.put_requests(size_bytes)
+        }
+    };
+    (@get_requests $inner:ident) => {
+        fn get_requests(&self, size_bytes: u64) -> u64 {
+            self.$inner.get_requests(size_bytes)
         }
     };
     (@reads_in_vain $inner:ident) => {

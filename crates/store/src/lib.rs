@@ -213,15 +213,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn get(&self, key: &str) -> Result<Bytes, ReadError>;
 
     /// Reads an object whole, whose size the caller knows: a hint for how long
-    /// it may take. The answer is that of [`Store::get`], and its size whatever
-    /// it is.
+    /// it may take, and whether it is worth several requests for a part each.
+    /// The answer is that of [`Store::get`], and its size whatever it is.
     ///
     /// # Errors
     ///
     /// [`ReadError`].
-    async fn get_sized(&self, key: &str, _size_bytes: u64) -> Result<Bytes, ReadError> {
-        self.get(key).await
-    }
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError>;
 
     /// How long from now the head at `key` should rest before it is replaced
     /// again, as far as that is known or was found out. A hint for whoever puts
@@ -233,6 +231,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// How many requests a put of so many bytes is, for the bill: more than one
     /// where a large object goes in parts.
     fn put_requests(&self, _size_bytes: u64) -> u64 {
+        1
+    }
+
+    /// How many requests a read of an object of that known size is, for the
+    /// bill: more than one where a large object comes in parts.
+    fn get_requests(&self, _size_bytes: u64) -> u64 {
         1
     }
 

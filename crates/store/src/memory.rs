@@ -117,6 +117,10 @@ impl Store for Memory {
         found.map(|it| it.bytes.clone()).ok_or_else(|| ReadError::Missing { key: key.into() })
     }
 
+    async fn get_sized(&self, key: &str, _size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.get(key).await
+    }
+
     async fn list(
         &self,
         prefix: &str,

@@ -140,6 +140,8 @@ pub struct Readings {
     pages: u64,
     /// Requests of puts beyond one for each.
     parts: u64,
+    /// Requests of reads beyond one for each.
+    ranges: u64,
 }
 
 /// What stores charge for, by the class of their price lists.
@@ -170,8 +172,8 @@ impl Readings {
     }
 
     /// Requests by class. A call is one request, but for listings, which are one
-    /// for each 1,000 names, and for large objects, which go in parts. A put that
-    /// found its key taken has read it too.
+    /// for each 1,000 names, and for large objects, which go and come in parts. A
+    /// put that found its key taken has read it too.
     pub fn requests(&self) -> Requests {
         let writes = [Call::CreateHead, Call::ReplaceHead, Call::Put];
         let writes: u64 = writes.iter().map(|it| self.calls(*it)).sum();
@@ -180,6 +182,7 @@ impl Readings {
             puts: writes + self.parts + self.pages + failed(Call::List) + failed(Call::ListFolder),
             gets: self.calls(Call::ReadHead)
                 + self.calls(Call::Get)
+                + self.ranges
                 + self.count(Call::Put, Outcome::Occupied),
             deletes: self.calls(Call::Delete),
         }
@@ -209,6 +212,7 @@ impl Readings {
             bytes_down: self.bytes_down.saturating_add(other.bytes_down),
             pages: self.pages.saturating_add(other.pages),
             parts: self.parts.saturating_add(other.parts),
+            ranges: self.ranges.saturating_add(other.ranges),
         }
     }
 
@@ -226,6 +230,7 @@ impl Readings {
             bytes_down: self.bytes_down.saturating_sub(earlier.bytes_down),
             pages: self.pages.saturating_sub(earlier.pages),
             parts: self.parts.saturating_sub(earlier.parts),
+            ranges: self.ranges.saturating_sub(earlier.ranges),
         }
     }
 }
@@ -248,6 +253,8 @@ pub struct Meter {
     pages: AtomicU64,
     /// Requests of puts beyond one for each.
     parts: AtomicU64,
+    /// Requests of reads beyond one for each.
+    ranges: AtomicU64,
     began: Instant,
     watcher: OnceLock<Arc<dyn CallWatcher>>,
 }
@@ -262,6 +269,7 @@ impl Meter {
             bytes_down: AtomicU64::default(),
             pages: AtomicU64::default(),
             parts: AtomicU64::default(),
+            ranges: AtomicU64::default(),
             began: Instant::now(),
             watcher: OnceLock::new(),
         }
@@ -285,6 +293,7 @@ impl Meter {
         readings.bytes_down = self.bytes_down.load(Ordering::Relaxed);
         readings.pages = self.pages.load(Ordering::Relaxed);
         readings.parts = self.parts.load(Ordering::Relaxed);
+        readings.ranges = self.ranges.load(Ordering::Relaxed);
         readings
     }
 
@@ -397,6 +406,17 @@ impl Store for Meter {
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
         let answer = self.watch(Call::Get, key, self.inner.get(key), Outcome::of_read).await;
+        if let Ok(bytes) = &answer {
+            self.count_down(bytes);
+        }
+        answer
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        let more = self.inner.get_requests(size_bytes).saturating_sub(1);
+        self.ranges.fetch_add(more, Ordering::Relaxed);
+        let inner = self.inner.get_sized(key, size_bytes);
+        let answer = self.watch(Call::Get, key, inner, Outcome::of_read).await;
         if let Ok(bytes) = &answer {
             self.count_down(bytes);
         }

@@ -31,5 +31,5 @@ impl Pools {
 #[async_trait]
 impl Store for Pools {
     forward!(heads: replacement_pause, reads_in_vain, read_head, create_head, replace_head);
-    forward!(bulk: put_requests, put, get, get_sized, list, list_folder, delete);
+    forward!(bulk: put_requests, get_requests, put, get, get_sized, list, list_folder, delete);
 }

@@ -180,7 +180,7 @@ impl Retry {
 
 #[async_trait]
 impl Store for Retry {
-    forward!(inner: put_requests, reads_in_vain, create_head);
+    forward!(inner: put_requests, get_requests, reads_in_vain, create_head);
 
     fn replacement_pause(&self, key: &str) -> Duration {
         let turn = self.turns().get(key).copied();

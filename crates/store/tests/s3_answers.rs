@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use headwater_core::id::Tag;
 use headwater_s3_double::{
-    ACCESS_KEY_ID, Fault, Gate, Op, Rule, S3Double, SECRET_ACCESS_KEY, Wait,
+    ACCESS_KEY_ID, Conduct, Fault, Gate, Op, Rule, S3Double, SECRET_ACCESS_KEY, Wait,
 };
 use headwater_store::{
     Call, Cause, Entropy, HeadRead, HeadWrite, Meter, NoAnswer, NoAnswerKind, NoBucket, PutError,
@@ -372,6 +372,50 @@ async fn a_large_object_is_counted_as_the_requests_that_it_is() {
     assert_eq!((readings.requests().puts, n_sent), (6, 6), "one, and three parts in five");
     assert_eq!(readings.since(&readings).requests().puts, 0);
     assert_eq!(readings.plus(&readings).requests().puts, 12);
+}
+
+#[tokio::test]
+async fn a_large_object_of_known_size_comes_in_parts_and_otherwise_whole() {
+    let (double, store, _) = bucket().await;
+    store.put("large", large()).await.unwrap();
+    let size_bytes = large().len() as u64;
+    let meter = Meter::new(Arc::new(store));
+    for (told, conduct, n_requests) in [
+        (size_bytes, "unique-tags", 3),
+        // Three parts that are no such parts, and the whole.
+        (size_bytes, "ranges-ignored", 4),
+        (size_bytes + 1, "unique-tags", 4),
+        (1, "unique-tags", 1),
+    ] {
+        double.set_conduct(Conduct::default().with(conduct).unwrap());
+        double.clear_requests();
+
+        assert_eq!(meter.get_sized("large", told).await.unwrap(), large(), "{told}, {conduct}");
+
+        // Parts that are under way when the first one is wrong may not be sent.
+        let n_sent = double.requests().count(Op::Get);
+        assert!(n_sent <= n_requests && (n_requests != 3 || n_sent == 3), "{told}: {n_sent}");
+    }
+    assert_eq!(meter.read().requests().gets, 3 + 3 + 3 + 1);
+    assert_eq!(meter.read().calls(Call::Get), 4);
+}
+
+#[tokio::test]
+async fn a_part_that_is_not_answered_is_a_read_that_is_not() {
+    let (double, store, _) = bucket().await;
+    store.put("large", large()).await.unwrap();
+    let size_bytes = large().len() as u64;
+    for fault in [Fault::status_before(503), Fault::close_before()] {
+        double.faults().add(Rule::new(fault.clone()).on(Op::Get).skip(2).times(1));
+        let answer = store.get_sized("large", size_bytes).await;
+        assert!(matches!(answer, Err(ReadError::Unavailable { .. })), "{fault:?}: {answer:?}");
+        double.faults().clear();
+    }
+    double.faults().add(Rule::new(Fault::status_before(404)).on(Op::Get).times(1));
+    let answer = store.get_sized("large", size_bytes).await;
+    assert!(matches!(answer, Err(ReadError::Missing { .. })), "{answer:?}");
+    let answer = store.get_sized("none", size_bytes).await;
+    assert!(matches!(answer, Err(ReadError::Missing { .. })), "{answer:?}");
 }
 
 /// Goes in three parts.

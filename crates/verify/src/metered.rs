@@ -170,6 +170,27 @@ fn is_part(key: &str) -> bool {
     folders.next() == Some(ObjectKind::Chunk.folder())
 }
 
+impl Metered {
+    async fn read_object(
+        &self,
+        key: &str,
+        reading: impl Future<Output = Result<Bytes, ReadError>>,
+    ) -> Result<Bytes, ReadError> {
+        let is_part = is_part(key);
+        let recent = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_part && let Some(bytes) = recent().get(key) {
+            return Ok(bytes);
+        }
+        self.begin_read()?;
+        let bytes = self.within(reading).await?;
+        self.progress.add_read(bytes.len() as u64);
+        if is_part {
+            recent().put(key, &bytes);
+        }
+        Ok(bytes)
+    }
+}
+
 #[async_trait]
 impl Store for Metered {
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
@@ -189,18 +210,11 @@ impl Store for Metered {
     }
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
-        let is_part = is_part(key);
-        let recent = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_part && let Some(bytes) = recent().get(key) {
-            return Ok(bytes);
-        }
-        self.begin_read()?;
-        let bytes = self.within(self.store.get(key)).await?;
-        self.progress.add_read(bytes.len() as u64);
-        if is_part {
-            recent().put(key, &bytes);
-        }
-        Ok(bytes)
+        self.read_object(key, self.store.get(key)).await
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.read_object(key, self.store.get_sized(key, size_bytes)).await
     }
 
     async fn list(

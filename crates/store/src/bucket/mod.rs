@@ -25,6 +25,7 @@ mod list;
 mod mismatched;
 pub(crate) mod options;
 mod parts;
+mod ranges;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -265,6 +266,10 @@ impl<D: Dialect> Store for Bucket<D> {
         }
     }
 
+    fn get_requests(&self, size_bytes: u64) -> u64 {
+        ranges::requests(size_bytes)
+    }
+
     fn reads_in_vain(&self) -> u64 {
         self.n_in_vain.load(Ordering::Relaxed)
     }
@@ -330,6 +335,18 @@ impl<D: Dialect> Store for Bucket<D> {
             Fetched::Found { bytes, .. } => Ok(bytes),
             Fetched::Unchanged | Fetched::Missing => Err(ReadError::Missing { key: key.into() }),
         }
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        if 1 < ranges::requests(size_bytes) {
+            if let Some(bytes) = self.get_in_parts(key, size_bytes).await? {
+                return Ok(bytes);
+            }
+            // The size was wrong, or the store has no parts. That is asked again
+            // with the next large object, of which there are few.
+            tracing::debug!(key, size_bytes, "read whole: no parts of that size");
+        }
+        self.get(key).await
     }
 
     async fn list(

@@ -20,10 +20,10 @@ use crate::PutError;
 pub(super) const SINGLE_LEN_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of each part but the last. S3 takes 10,000 parts of 5 MiB or more.
-const PART_LEN_BYTES: usize = 16 << 20;
+pub(super) const PART_LEN_BYTES: usize = 16 << 20;
 
 /// Parts of one object that are on their way at once.
-const PARTS_AT_ONCE: usize = 4;
+pub(super) const PARTS_AT_ONCE: usize = 4;
 
 /// Requests of a put: the start of an upload, its parts, and its end.
 pub(super) fn requests(size_bytes: u64) -> u64 {

@@ -1,9 +1,7 @@
 //! What every adapter does, as a suite that runs against any store.
 //!
 //! In here: the properties that the protocol rests on, each as one rule, with a
-//! name. Not in here: speed; what a store does when it fails; reads of a part of
-//! an object, since a reader uses no byte before it verified the hash of the
-//! whole (PROTOCOL 2).
+//! name. Not in here: speed; what a store does when it fails.
 //!
 //! Run against two handles on one place, so that what one of them wrote is read
 //! by the other.
@@ -119,6 +117,8 @@ pub(crate) enum Rule {
     Sizes,
     /// After `Sizes`.
     LargeOnce,
+    /// After `Sizes`.
+    Ranges,
     Delete,
     List,
     ListFolder,
@@ -135,6 +135,7 @@ pub(crate) async fn check_rule(place: &Place, rule: Rule) -> Result<(), Broken> 
         Rule::CreateOnce => objects::create_once(place).await,
         Rule::Sizes => objects::sizes(place).await,
         Rule::LargeOnce => objects::large_once(place).await,
+        Rule::Ranges => objects::ranges(place).await,
         Rule::Delete => objects::delete(place).await,
         Rule::List => objects::list(place).await,
         Rule::ListFolder => objects::list_folder(place).await,
@@ -157,6 +158,7 @@ pub async fn check_all(place: &Place) -> Result<Notes, Broken> {
     objects::create_once(place).await?;
     objects::sizes(place).await?;
     objects::large_once(place).await?;
+    objects::ranges(place).await?;
     keys::odd(place).await?;
     keys::longest(place).await?;
     keys::bad(place).await?;

@@ -49,6 +49,27 @@ pub(super) async fn large_once(place: &Place) -> Result<(), Broken> {
     ensure(rule, found == bytes, found.len())
 }
 
+/// A large object is read by ranges where its size is known. A size that is not
+/// the object's changes how it is read, and never what.
+pub(super) async fn ranges(place: &Place) -> Result<(), Broken> {
+    let rule = "a read of known size is a read, in however many ranges";
+    let large_key = place.key("sizes/large");
+    let bytes = large(place);
+    let size_bytes = bytes.len() as u64;
+    for told in [size_bytes, size_bytes.saturating_sub(1), size_bytes + 1] {
+        let found = done(rule, place.other.get_sized(&large_key, told).await)?;
+        ensure(rule, found == bytes, (told, found.len()))?;
+    }
+    let empty_key = place.key("sizes/empty");
+    for told in [0, size_bytes] {
+        let found = done(rule, place.other.get_sized(&empty_key, told).await)?;
+        ensure(rule, found.is_empty(), (told, found.len()))?;
+        let answer = place.other.get_sized(&place.key("sizes/none"), told).await;
+        ensure(rule, matches!(answer, Err(ReadError::Missing { .. })), answer)?;
+    }
+    Ok(())
+}
+
 /// Bytes that differ from block to block.
 fn large(place: &Place) -> Bytes {
     const BLOCK_LEN_BYTES: usize = 4 << 10;

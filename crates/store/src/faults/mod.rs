@@ -296,6 +296,10 @@ impl Store for Faults {
         self.0.store.put_requests(size_bytes)
     }
 
+    fn get_requests(&self, size_bytes: u64) -> u64 {
+        self.0.store.get_requests(size_bytes)
+    }
+
     fn reads_in_vain(&self) -> u64 {
         self.0.store.reads_in_vain()
     }
@@ -324,6 +328,10 @@ impl Store for Faults {
 
     async fn get(&self, key: &str) -> Result<Bytes, ReadError> {
         self.pass(Call::Get, key, None, || self.0.store.get(key)).await
+    }
+
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.pass(Call::Get, key, None, || self.0.store.get_sized(key, size_bytes)).await
     }
 
     async fn list(

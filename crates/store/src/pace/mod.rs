@@ -206,7 +206,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[async_trait]
 impl Store for Pace {
-    forward!(inner: put_requests, reads_in_vain, read_head);
+    forward!(inner: put_requests, get_requests, reads_in_vain, read_head);
 
     fn replacement_pause(&self, key: &str) -> Duration {
         let now = Instant::now();

@@ -39,7 +39,7 @@ pub(super) async fn check(
     let heads = heads.chain(is_told.then_some(Rule::DeleteAndRecreate));
     asking.ask(CheckId::Heads, Verdict::Broken, &place("heads"), heads).await;
     let objects = [Rule::CreateOnce].into_iter().chain(is_told.then_some(Rule::Delete));
-    let objects = objects.chain(is_current.then_some(Rule::Sizes));
+    let objects = objects.chain([Rule::Sizes, Rule::Ranges].into_iter().filter(|_| is_current));
     asking.ask(CheckId::Objects, Verdict::Broken, &place("objects"), objects).await;
     if is_current {
         asking.ask_large(&place("objects")).await;

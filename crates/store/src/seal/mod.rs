@@ -123,6 +123,11 @@ impl Store for Sealed {
         self.inner.put_requests(stored_bytes)
     }
 
+    fn get_requests(&self, size_bytes: u64) -> u64 {
+        let stored_bytes = size_bytes.saturating_add(envelope::OVERHEAD_LEN_BYTES as u64);
+        self.inner.get_requests(stored_bytes)
+    }
+
     async fn read_head(&self, key: &str, known: Option<&Tag>) -> Result<HeadRead, ReadError> {
         let answer = self.inner.read_head(&self.name(key), known).await;
         match answer.map_err(|it| it.of_key(key))? {

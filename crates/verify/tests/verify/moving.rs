@@ -98,6 +98,10 @@ impl Store for Overtaking {
         self.happen().await;
         self.store.get(key).await
     }
+    async fn get_sized(&self, key: &str, size_bytes: u64) -> Result<Bytes, ReadError> {
+        self.happen().await;
+        self.store.get_sized(key, size_bytes).await
+    }
     async fn list(
         &self,
         prefix: &str,
