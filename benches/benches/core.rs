@@ -77,7 +77,8 @@ fn change() -> Change {
 
 /// A head as it is in service: a tail of references and of inline changes.
 fn head() -> Head {
-    let publisher = |n: u8| Publisher { id: "writer".into(), nonce: Nonce::from_bytes([n; 16]) };
+    let publisher =
+        |n: u8| Publisher { id: "writer".into(), nonce: Nonce::from_bytes([n; 16]), address: None };
     let history = HistoryName::parse("bench").unwrap();
     let id = HistoryId::from_bytes([1; 16]);
     let snapshot = ObjectRef::to_content(ObjectKind::Snapshot, Revision::new(0), b"snapshot");
@@ -141,7 +142,8 @@ fn applying(criterion: &mut Criterion) {
         let history = HistoryName::parse("bench").unwrap();
         let id = HistoryId::from_bytes([1; 16]);
         let empty = write_empty_snapshot(&*store, &history, id, Revision::new(0)).await.unwrap();
-        let publisher = Publisher { id: "writer".into(), nonce: Nonce::from_bytes([0; 16]) };
+        let publisher =
+            Publisher { id: "writer".into(), nonce: Nonce::from_bytes([0; 16]), address: None };
         let head = Head::first(history.clone(), id, Revision::FIRST, false, publisher, empty);
         let cache = ChunkCache::new(1 << 20);
         Loader::new(store, history, cache, LoadOptions::default()).open(&head).await.unwrap().view

@@ -224,7 +224,8 @@ impl Bench<'_> {
     async fn fill(&self) -> Result<(usize, usize), BoxError> {
         let (store, history) = (self.loader.store(), self.loader.history());
         let empty = write_empty_snapshot(&**store, history, ID, Revision::new(0)).await?;
-        let publisher = Publisher { id: "bench".into(), nonce: Nonce::from_bytes([1; 16]) };
+        let publisher =
+            Publisher { id: "bench".into(), nonce: Nonce::from_bytes([1; 16]), address: None };
         let mut head = Head::first(history.clone(), ID, Revision::FIRST, false, publisher, empty);
         let (mut chunks_written, mut chunks_reused) = (0, 0);
         let at_once = (FILL_BYTES / self.args.value_bytes.max(1)).max(1);

@@ -27,7 +27,7 @@ pub use self::check::HeadError;
 pub use self::kept::{ArchiveRef, Base, HistoryRef, Pin, Retention};
 pub use self::next::{Append, Compaction, Fold, Rebuilt, Successor};
 use crate::hash::{ChainHash, ContentHash};
-use crate::id::{HistoryId, HistoryName, Nonce, Tag};
+use crate::id::{HistoryId, HistoryName, Nonce, Tag, WriterAddress};
 use crate::keys::{ObjectKey, ObjectKind};
 use crate::version::{Revision, StateVersion};
 
@@ -105,6 +105,8 @@ pub struct Publisher {
     pub id: String,
     /// Drawn for this attempt.
     pub nonce: Nonce,
+    /// Where it takes operations from other writers, if it does.
+    pub address: Option<WriterAddress>,
 }
 
 /// Where a history is between its creation and its end. It only moves forward;

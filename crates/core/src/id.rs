@@ -2,11 +2,13 @@
 
 #[cfg(test)]
 mod id_test;
+mod writer_address;
 
 use alloc::string::String;
 use core::borrow::Borrow;
 use core::fmt;
 
+pub use self::writer_address::{WriterAddress, WriterAddressError};
 use crate::keys;
 
 /// Names a history, and is its key prefix below the root of the store.

@@ -61,7 +61,7 @@ use crate::hash::ContentHash;
 use crate::head::{
     ChangeBody, Head, HeadLimits, ObjectRef, ObservedHead, Publisher as PublisherName,
 };
-use crate::id::{Nonce, Tag};
+use crate::id::{Nonce, Tag, WriterAddress};
 use crate::receipt::{ReceiptIndex, Window};
 use crate::version::Revision;
 
@@ -70,6 +70,8 @@ use crate::version::Revision;
 pub struct Settings {
     /// Names the process in heads: `[A-Za-z0-9._-]`, up to 64 bytes.
     pub publisher_id: String,
+    /// Where other writers reach it, if they do: stands in its heads.
+    pub address: Option<WriterAddress>,
     /// Operations in one batch at most.
     pub batch_operations_max: usize,
     /// Bytes of requests in one batch at most; a single larger operation is a
@@ -578,7 +580,11 @@ impl Publisher {
     }
 
     fn draw_name(&mut self) -> PublisherName {
-        PublisherName { id: self.settings.publisher_id.clone(), nonce: self.nonces.draw() }
+        PublisherName {
+            id: self.settings.publisher_id.clone(),
+            nonce: self.nonces.draw(),
+            address: self.settings.address.clone(),
+        }
     }
 }
 

@@ -56,7 +56,8 @@ impl Bucket {
         let id = HistoryId::from_bytes([1; 16]);
         let bytes: Bytes = format::snapshot::encode(&SnapshotIndex::empty(id)).into();
         let object = ObjectRef::to_content(ObjectKind::Snapshot, Revision::new(0), &bytes);
-        let publisher = Publisher { id: "creator".into(), nonce: Nonce::from_bytes([1; 16]) };
+        let publisher =
+            Publisher { id: "creator".into(), nonce: Nonce::from_bytes([1; 16]), address: None };
         let Ok(name) = HistoryName::parse("model") else { unreachable!("a plain word") };
         let objects = [(object.key.clone(), bytes)].into();
         let head = Head::first(name, id, Revision::FIRST, is_exclusive, publisher, object);

@@ -446,6 +446,7 @@ impl Setup {
     pub fn settings(&self, writer: usize) -> Settings {
         Settings {
             publisher_id: format!("w{writer}"),
+            address: None,
             batch_operations_max: self.batch_max,
             batch_bytes_max: 1 << 16,
             inline_bytes_max: if self.is_inline { 1 << 12 } else { 0 },

@@ -263,7 +263,7 @@ impl Bucket {
 }
 
 fn publisher(nonce: u8) -> Publisher {
-    Publisher { id: "test".into(), nonce: Nonce::from_bytes([nonce; 16]) }
+    Publisher { id: "test".into(), nonce: Nonce::from_bytes([nonce; 16]), address: None }
 }
 
 /// The receipts that changes carry, in order.

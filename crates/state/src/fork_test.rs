@@ -44,7 +44,8 @@ async fn fork(of: &Bucket, from: &Loader, view: &View, sizes: Sizes) -> (Bucket,
     let staged = Revision::new(0);
     let options = BuildOptions::default();
     let built = build_fork_sized(from, view, child, staged, options, sizes).await.unwrap();
-    let publisher = Publisher { id: "test".into(), nonce: Nonce::from_bytes([0; 16]) };
+    let publisher =
+        Publisher { id: "test".into(), nonce: Nonce::from_bytes([0; 16]), address: None };
     let object = built.snapshot.object.clone();
     let mut head =
         Head::first(child_name(), CHILD_ID, Revision::FIRST, false, publisher, object.clone());

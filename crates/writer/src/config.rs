@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use headwater_core::head::{HeadLimits, Retention};
+use headwater_core::id::WriterAddress;
 use headwater_core::publish::Settings;
 use headwater_core::receipt::Window;
 use serde::Deserialize;
@@ -22,6 +23,16 @@ pub struct WriterConfig {
         env = "HEADWATER_WRITER_PUBLISHER_ID"
     )]
     pub publisher_id: String,
+    /// Where other writers reach this one: `http://HOST:PORT`, or with https.
+    /// Stands in the heads that it publishes, so that writers which contend with
+    /// it know where it is. Empty: they do not.
+    #[arg(
+        long = "writer-advertise",
+        id = "writer-advertise",
+        default_value = "",
+        env = "HEADWATER_WRITER_ADVERTISE"
+    )]
+    pub advertise: String,
     /// Operations of one history that may wait for their outcome. Past it,
     /// `QUEUE_FULL`. 16,384 is 0.8 s at 20,000 operations a second.
     #[arg(
@@ -254,6 +265,7 @@ impl Default for WriterConfig {
     fn default() -> Self {
         Self {
             publisher_id: String::new(),
+            advertise: String::new(),
             queue_operations_max: 16_384,
             queue_bytes_max: 64 << 20,
             batch_operations_max: 4_096,
@@ -314,6 +326,10 @@ impl WriterConfig {
             let rule = "up to 48 of [A-Za-z0-9._-]";
             return Err(ConfigError { field: "publisher_id", value: id.clone(), rule });
         }
+        if !self.advertise.is_empty() && self.address().is_none() {
+            let rule = "http:// or https://, a host, and a port, or empty";
+            return Err(ConfigError { field: "advertise", value: self.advertise.clone(), rule });
+        }
         let counts = [
             ("queue_operations_max", self.queue_operations_max as u64),
             ("queue_bytes_max", self.queue_bytes_max as u64),
@@ -366,6 +382,7 @@ impl WriterConfig {
     pub(crate) fn settings(&self, publisher_id: String) -> Settings {
         Settings {
             publisher_id,
+            address: self.address(),
             batch_operations_max: self.batch_operations_max,
             batch_bytes_max: self.batch_bytes_max,
             inline_bytes_max: self.inline_bytes_max,
@@ -381,6 +398,11 @@ impl WriterConfig {
     /// What histories created here keep.
     pub(crate) fn retention(&self) -> Retention {
         Retention { versions: self.retain_versions, age_ms: self.retain_age_ms }
+    }
+
+    /// Where other writers reach this one.
+    pub(crate) fn address(&self) -> Option<WriterAddress> {
+        WriterAddress::parse(&self.advertise).ok()
     }
 
     pub(crate) fn operation_timeout(&self) -> Duration {
@@ -414,6 +436,15 @@ mod tests {
         assert_eq!(config.validate().unwrap_err().field, "operation_timeout_ms");
         let config = WriterConfig { queue_operations_max: usize::MAX, ..WriterConfig::default() };
         assert_eq!(config.validate().unwrap_err().field, "queue_operations_max");
+    }
+
+    #[test]
+    fn what_is_advertised_is_an_address_or_nothing() {
+        let with = |text: &str| WriterConfig { advertise: text.into(), ..WriterConfig::default() };
+        with("http://writer-0.writers:7410").validate().unwrap();
+        for text in ["writer-0:7410", "http://writer-0:7410/", "http://"] {
+            assert_eq!(with(text).validate().unwrap_err().field, "advertise");
+        }
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Histories {
 
     pub(crate) fn name(&self) -> Publisher {
         let nonce = Nonce::from_bytes(self.entropy.bytes16());
-        Publisher { id: self.publisher_id.clone(), nonce }
+        Publisher { id: self.publisher_id.clone(), nonce, address: self.config.address() }
     }
 
     /// Deletes a history with everything in it; returns how many objects went.

@@ -34,6 +34,7 @@ pub(crate) async fn head(
         HeadDecodeError::Malformed(_)
         | HeadDecodeError::Hash { .. }
         | HeadDecodeError::Id { .. }
+        | HeadDecodeError::Address(_)
         | HeadDecodeError::Pin { .. }
         | HeadDecodeError::Name(_)
         | HeadDecodeError::Key(_)
@@ -69,7 +70,7 @@ fn describe(head: &Head, stamp: &Stamp, size_bytes: usize) -> String {
         ("swept", format!("below revision {}", head.swept_to.get())),
         ("objects", objects(head)),
         ("chain hash", head.chain_hash.to_hex()),
-        ("published by", head.publisher.id.clone()),
+        ("published by", publisher(head)),
         ("head size", format!("{size_bytes} bytes")),
         ("proven", format!("current {} ms ago", stamp.proof_age.as_millis())),
     ];
@@ -89,6 +90,11 @@ fn describe(head: &Head, stamp: &Stamp, size_bytes: usize) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+fn publisher(head: &Head) -> String {
+    let id = &head.publisher.id;
+    head.publisher.address.as_ref().map_or_else(|| id.clone(), |it| format!("{id}, at {it}"))
 }
 
 fn tail(head: &Head) -> String {

@@ -54,7 +54,7 @@ fn head() -> Head {
     let index = format::snapshot::encode(&SnapshotIndex::empty(ID));
     let empty = ObjectRef::to_content(ObjectKind::Snapshot, Revision::new(0), &index);
     let name = HistoryName::parse("events").unwrap();
-    let publisher = Publisher { id: "w".into(), nonce: Nonce::from_bytes([1; 16]) };
+    let publisher = Publisher { id: "w".into(), nonce: Nonce::from_bytes([1; 16]), address: None };
     Head {
         revision: Revision::new(500),
         state_version: version(50),

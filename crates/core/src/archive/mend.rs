@@ -123,7 +123,8 @@ mod tests {
             ..Archive::empty(id)
         };
         let name = HistoryName::parse("h").unwrap();
-        let publisher = Publisher { id: "p".into(), nonce: Nonce::from_bytes([1; 16]) };
+        let publisher =
+            Publisher { id: "p".into(), nonce: Nonce::from_bytes([1; 16]), address: None };
         let first = Head::first(name, id, Revision::FIRST, false, publisher, snapshot(0).object);
         (Head { snapshot: snapshot(40), state_version: StateVersion::new(40), ..first }, archive)
     }

@@ -18,7 +18,7 @@ fn object(kind: ObjectKind, text: &str) -> ObjectRef {
 }
 
 fn publisher(nonce: u8) -> Publisher {
-    Publisher { id: "w".into(), nonce: Nonce::from_bytes([nonce; 16]) }
+    Publisher { id: "w".into(), nonce: Nonce::from_bytes([nonce; 16]), address: None }
 }
 
 fn first(history: HistoryId) -> Head {

@@ -17,6 +17,7 @@ use crate::head::{
 };
 use crate::id::{
     HexIdError, HistoryId, HistoryName, HistoryNameError, Nonce, PinName, PinNameError,
+    WriterAddress, WriterAddressError,
 };
 use crate::keys::{ObjectKey, ObjectKeyError};
 use crate::version::{Revision, StateVersion};
@@ -57,6 +58,9 @@ pub enum HeadDecodeError {
         /// What is wrong with it.
         error: PinNameError,
     },
+    /// The address of a writer is not one.
+    #[error("head field `publisher`: {0}")]
+    Address(#[from] WriterAddressError),
     /// The name of a history is not one.
     #[error("head, name of a history: {0}")]
     Name(#[from] HistoryNameError),
@@ -172,6 +176,8 @@ struct StoredRevision {
 struct StoredPublisher {
     id: String,
     nonce: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -221,6 +227,7 @@ pub fn encode(head: &Head) -> Vec<u8> {
         publisher: StoredPublisher {
             id: head.publisher.id.clone(),
             nonce: head.publisher.nonce.to_string(),
+            address: head.publisher.address.as_ref().map(|it| it.as_str().into()),
         },
         chain_hash: put_hash(&head.chain_hash.to_hex()),
         snapshot: StoredSnapshot {
@@ -288,6 +295,7 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
             id: stored.publisher.id,
             nonce: Nonce::parse(&stored.publisher.nonce)
                 .map_err(|error| HeadDecodeError::Id { field: "publisher", error })?,
+            address: stored.publisher.address.as_deref().map(WriterAddress::parse).transpose()?,
         },
         chain_hash: load_chain(&stored.chain_hash)?,
         snapshot: SnapshotRef {

@@ -53,7 +53,7 @@ fn staged(number: u64, content: &str) -> ChangeRef {
 }
 
 fn publisher(nonce: u8) -> Publisher {
-    Publisher { id: "writer-1".into(), nonce: Nonce::from_bytes([nonce; 16]) }
+    Publisher { id: "writer-1".into(), nonce: Nonce::from_bytes([nonce; 16]), address: None }
 }
 
 /// Revision 12 at version 8: a snapshot at 4, a segment 5 to 6, changes 7 and 8;

@@ -45,7 +45,7 @@ fn planned(is_full: bool) -> Sweep {
         ..Archive::empty(ID)
     };
     let name = HistoryName::parse("events").unwrap();
-    let publisher = Publisher { id: "w".into(), nonce: Nonce::from_bytes([1; 16]) };
+    let publisher = Publisher { id: "w".into(), nonce: Nonce::from_bytes([1; 16]), address: None };
     let empty = object(ObjectKind::Snapshot, 0, "empty");
     let head = Head {
         revision: Revision::new(35),

@@ -48,7 +48,7 @@ fn a_flipped_bit_is_refused_or_read_as_what_it_says() {
                 let mut damaged = whole.clone();
                 damaged[at] ^= 1 << bit;
                 // A head is what everything else is verified by: it verifies itself.
-                let is_head = kind.file == "head.json";
+                let is_head = kind.file.starts_with("head");
                 assert!(!is_head || (kind.again)(damaged.clone().into()).is_err(), "{bit} of {at}");
                 check(kind, damaged, &format!("bit {bit} of byte {at}"));
             }
@@ -58,7 +58,7 @@ fn a_flipped_bit_is_refused_or_read_as_what_it_says() {
 
 #[test]
 fn no_flipped_bit_of_a_head_goes_unnoticed() {
-    let kind = KINDS.iter().find(|it| it.file == "head.json").unwrap();
+    let kind = KINDS.iter().find(|it| it.file == "head-with-address.json").unwrap();
     let whole = (kind.encode_sample)();
     for at in 0..whole.len() {
         for bit in 0..8 {
@@ -135,6 +135,19 @@ fn a_format_that_never_was_is_refused() {
             bytes
         };
         assert!(matches!((kind.again)(zero.into()), Err(Refusal::Other(_))), "{}", kind.file);
+    }
+}
+
+#[test]
+fn an_address_of_a_head_that_leads_elsewhere_is_refused() {
+    let with = String::from_utf8(format::head::encode(&samples::head_with_address())).unwrap();
+    for altered in [
+        with.replacen("https://writer-7f", "ftp://writer-7f", 1),
+        with.replacen(":7410\"", ":7410/elsewhere\"", 1),
+        with.replacen("\"https://writer-7f.headwater:7410\"", "null", 1),
+    ] {
+        assert_ne!(altered, with);
+        assert!(format::head::decode(altered.as_bytes()).is_err(), "{altered}");
     }
 }
 

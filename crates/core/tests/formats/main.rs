@@ -40,6 +40,7 @@ impl From<HeadDecodeError> for Refusal {
             HeadDecodeError::Malformed(_)
             | HeadDecodeError::Hash { .. }
             | HeadDecodeError::Id { .. }
+            | HeadDecodeError::Address(_)
             | HeadDecodeError::Pin { .. }
             | HeadDecodeError::Name(_)
             | HeadDecodeError::Key(_)
@@ -72,6 +73,12 @@ const KINDS: &[Kind] = &[
         file: "head.json",
         encode_sample: || format::head::encode(&samples::head()),
         is_sample: |it| format::head::decode(&it).unwrap() == samples::head(),
+        again: |it| Ok(format::head::encode(&format::head::decode(&it)?)),
+    },
+    Kind {
+        file: "head-with-address.json",
+        encode_sample: || format::head::encode(&samples::head_with_address()),
+        is_sample: |it| format::head::decode(&it).unwrap() == samples::head_with_address(),
         again: |it| Ok(format::head::encode(&format::head::decode(&it)?)),
     },
     Kind {

@@ -189,8 +189,11 @@ fn a_head() -> impl Strategy<Value = Head> {
         |(name, id, is_exclusive, changes, folded, coverage)| {
             let object =
                 |kind, text: &str| ObjectRef::to_content(kind, Revision::new(1), text.as_bytes());
-            let publisher =
-                |it| Publisher { id: "a.b-C_1".into(), nonce: Nonce::from_bytes([it; 16]) };
+            let publisher = |it| Publisher {
+                id: "a.b-C_1".into(),
+                nonce: Nonce::from_bytes([it; 16]),
+                address: None,
+            };
             let first = Head::first(
                 HistoryName::parse(&name).unwrap(),
                 HistoryId::from_bytes(id),

@@ -15,7 +15,7 @@ use headwater_core::head::{
     ArchiveRef, Base, ChangeBody, ChangeRef, Head, HistoryRef, Lifecycle, ObjectRef, Pin,
     Publisher, Retention, RunRef, SnapshotRef,
 };
-use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, PinName};
+use headwater_core::id::{HistoryId, HistoryName, Nonce, OperationId, PinName, WriterAddress};
 use headwater_core::keys::{ObjectKey, ObjectKind};
 use headwater_core::operation::{
     Key, KeyRange, Mutation, Precondition, Request, RequestRecord, integer,
@@ -77,7 +77,11 @@ pub(crate) fn head() -> Head {
         is_exclusive: true,
         writer_epoch: 3,
         lifecycle: Lifecycle::Live,
-        publisher: Publisher { id: "writer-7f".into(), nonce: Nonce::from_bytes([0xd2; 16]) },
+        publisher: Publisher {
+            id: "writer-7f".into(),
+            nonce: Nonce::from_bytes([0xd2; 16]),
+            address: None,
+        },
         chain_hash: ChainHash::first(HISTORY).extend(version(42), staged.hash),
         snapshot: SnapshotRef {
             version: version(20),
@@ -122,6 +126,12 @@ pub(crate) fn head() -> Head {
             pin: PinName::parse("fork:events").unwrap(),
         }),
     }
+}
+
+pub(crate) fn head_with_address() -> Head {
+    let address = WriterAddress::parse("https://writer-7f.headwater:7410").unwrap();
+    let publisher = Publisher { address: Some(address), ..head().publisher };
+    Head { publisher, ..head() }
 }
 
 pub(crate) fn change() -> Change {

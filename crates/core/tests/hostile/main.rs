@@ -45,7 +45,7 @@ fn check(decoder: &Decoder, bytes: &[u8]) {
 fn valid() -> Vec<Vec<u8>> {
     let block = chunk::encode_block(&samples::entries());
     vec![
-        head::encode(&samples::head()),
+        head::encode(&samples::head_with_address()),
         record::encode(&samples::record()),
         change::encode(&samples::change()),
         segment::encode(&samples::segment()),

@@ -139,6 +139,7 @@ fn decode(loader: &Loader, bytes: &[u8]) -> Result<Head, CheckFailure> {
             HeadDecodeError::Malformed(_)
             | HeadDecodeError::Hash { .. }
             | HeadDecodeError::Id { .. }
+            | HeadDecodeError::Address(_)
             | HeadDecodeError::Pin { .. }
             | HeadDecodeError::Name(_)
             | HeadDecodeError::Key(_)

@@ -308,7 +308,7 @@ impl TestWriter {
 }
 
 fn publisher(entropy: &Entropy) -> Publisher {
-    Publisher { id: "test".into(), nonce: Nonce::from_bytes(entropy.bytes16()) }
+    Publisher { id: "test".into(), nonce: Nonce::from_bytes(entropy.bytes16()), address: None }
 }
 
 pub(crate) fn put(text: &str, value: &str) -> Resolved {

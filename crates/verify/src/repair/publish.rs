@@ -59,7 +59,8 @@ pub(super) async fn publish(
             return Ok(head.revision);
         }
         let nonce = Nonce::from_bytes(entropy.bytes16());
-        let mut successor = Successor::of(&head, Publisher { id: PUBLISHER.into(), nonce });
+        let mut successor =
+            Successor::of(&head, Publisher { id: PUBLISHER.into(), nonce, address: None });
         if !put(&mut successor) {
             return Err(if is_in_doubt { RepairError::InDoubt } else { RepairError::Moved });
         }

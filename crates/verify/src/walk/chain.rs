@@ -112,7 +112,8 @@ mod tests {
     fn walk_to(number: u64) -> ChainWalk {
         let id = HistoryId::from_bytes([1; 16]);
         let snapshot = ObjectRef::to_content(ObjectKind::Snapshot, Revision::new(0), b"");
-        let publisher = Publisher { id: "p".into(), nonce: Nonce::from_bytes([1; 16]) };
+        let publisher =
+            Publisher { id: "p".into(), nonce: Nonce::from_bytes([1; 16]), address: None };
         let name = HistoryName::parse("h").unwrap();
         let first = Head::first(name, id, Revision::FIRST, false, publisher, snapshot);
         ChainWalk::new(&Head {

@@ -124,7 +124,8 @@ impl World {
     pub(crate) async fn publish(&self, change: impl FnOnce(&mut Successor<'_>)) -> Head {
         let head = self.head().await;
         let nonce = Nonce::from_bytes(*b"made by the test");
-        let mut successor = Successor::of(&head, Publisher { id: "test".into(), nonce });
+        let mut successor =
+            Successor::of(&head, Publisher { id: "test".into(), nonce, address: None });
         change(&mut successor);
         let next = successor.finish();
         self.put_head(&next).await;

@@ -100,6 +100,7 @@ pub(crate) fn decode(history: &HistoryName, bytes: &Bytes) -> Result<Head, Troub
         HeadDecodeError::Malformed(_)
         | HeadDecodeError::Hash { .. }
         | HeadDecodeError::Id { .. }
+        | HeadDecodeError::Address(_)
         | HeadDecodeError::Pin { .. }
         | HeadDecodeError::Name(_)
         | HeadDecodeError::Key(_)

@@ -59,7 +59,7 @@ impl Bucket {
         let object = ObjectRef::to_content(ObjectKind::Snapshot, Revision::new(0), &index);
         bucket.objects.insert(object.key.clone(), index.into());
         let nonce = Nonce::from_bytes([history; 16]);
-        let publisher = Publisher { id: "creator".into(), nonce };
+        let publisher = Publisher { id: "creator".into(), nonce, address: None };
         let name = HistoryName::parse("rig").unwrap();
         let head = Head::first(name, id, Revision::FIRST, is_exclusive, publisher, object);
         head.check().unwrap();

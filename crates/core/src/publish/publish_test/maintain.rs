@@ -117,7 +117,8 @@ pub(super) fn release(bucket: &mut Bucket, head: &Head) -> Maintenance {
 /// Raises the sweep boundary to the current revision, as another process.
 pub(super) fn raise_sweep_boundary(bucket: &mut Bucket, nonce: u8) {
     let previous = bucket.head().clone();
-    let publisher = Publisher { id: "sweeper".into(), nonce: Nonce::from_bytes([nonce; 16]) };
+    let publisher =
+        Publisher { id: "sweeper".into(), nonce: Nonce::from_bytes([nonce; 16]), address: None };
     let mut head = Successor::of(&previous, publisher).finish();
     head.sweep_from = previous.revision;
     let tag = bucket.tag().clone();

@@ -126,6 +126,7 @@ pub(super) struct Rig {
 pub(super) fn settings() -> Settings {
     Settings {
         publisher_id: "rig".into(),
+        address: None,
         batch_operations_max: 8,
         batch_bytes_max: 16 << 10,
         inline_bytes_max: 600,
