@@ -13,6 +13,7 @@
 //! same run (timers are coarse): ratios are to that.
 
 mod compaction;
+pub mod cpu;
 mod growing;
 pub mod load;
 pub mod report;

@@ -1,6 +1,7 @@
 //! Loads: closed loop, callers that each wait for their answer; open loop,
 //! calls at fixed moments whatever becomes of those before.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -8,8 +9,13 @@ use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::cpu;
+
 /// Runs before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// Histograms that all callers count in: each takes 200 KiB, and one for each of
+/// thousands of callers would be most of what is measured.
+const COUNTED_BY: usize = 16;
 /// Calls of an open loop under way at a time.
 const WAITING_MAX: usize = 100_000;
 
@@ -24,12 +30,15 @@ pub struct Measured {
     pub time: Duration,
     /// Microseconds.
     pub latency: Histogram<u64>,
+    /// What the whole process took of its processors in the time counted; zero
+    /// where that is not known.
+    pub cpu: Duration,
 }
 
 impl Measured {
     /// Nothing measured yet.
     pub fn empty(time: Duration) -> Self {
-        Self { calls: 0, failures: 0, time, latency: histogram() }
+        Self { calls: 0, failures: 0, time, latency: histogram(), cpu: Duration::ZERO }
     }
 
     /// One call more.
@@ -52,6 +61,12 @@ impl Measured {
         self.latency.value_at_quantile(0.5) as f64 / 1_000.0
     }
 
+    /// Processor time for each call, in microseconds.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub fn cpu_us(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1_000_000.0 / self.calls.max(1) as f64
+    }
+
     /// Calls per second.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn rate(&self) -> f64 {
@@ -68,22 +83,23 @@ where
 {
     let start = Instant::now();
     let (count_from, end) = (start + WARM_UP, start + WARM_UP + time);
+    let counted: Vec<_> =
+        (0..COUNTED_BY).map(|_| Arc::new(Mutex::new(Measured::empty(time)))).collect();
     let tasks: Vec<_> = (0..callers)
         .map(|caller| {
-            let call = call.clone();
+            let (call, counted) = (call.clone(), Arc::clone(&counted[caller % COUNTED_BY]));
             tokio::spawn(async move {
-                let mut latency = histogram();
-                let (mut n, mut failures) = (0, 0);
+                let mut n = 0;
                 loop {
                     let began = Instant::now();
                     if end <= began {
-                        return (latency, failures);
+                        return;
                     }
                     let is_done = call(caller, n).await;
                     n += 1;
                     if count_from <= began {
-                        latency.saturating_record(micros(began.elapsed()));
-                        failures += u64::from(!is_done);
+                        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+                        counted.note(began.elapsed(), is_done);
                     }
                 }
             })
@@ -91,12 +107,14 @@ where
         .collect();
     tokio::time::sleep_until(count_from).await;
     on_warm();
+    let cpu_before = cpu::taken();
     let mut all = Measured::empty(time);
-    for task in join_all(tasks).await {
-        let Ok((latency, failures)) = task else { continue };
-        all.calls += latency.len();
-        all.failures += failures;
-        let _same_bounds = all.latency.add(latency);
+    let ended = join_all(tasks).await;
+    all.cpu = cpu::taken().saturating_sub(cpu_before);
+    drop(ended);
+    for counted in counted {
+        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        all.add(std::mem::replace(&mut *counted, Measured::empty(time)));
     }
     all
 }
@@ -124,6 +142,7 @@ where
     let mut all = Measured::empty(time);
     let mut tasks: JoinSet<(Instant, Duration, bool)> = JoinSet::new();
     let (mut due, mut n, mut on_warm) = (start, 0_u64, Some(on_warm));
+    let mut cpu_before = cpu::taken();
     let take = |all: &mut Measured, (due, took, is_done): (Instant, Duration, bool)| {
         if count_from <= due {
             all.note(took, is_done);
@@ -134,6 +153,7 @@ where
             && let Some(on_warm) = on_warm.take()
         {
             on_warm();
+            cpu_before = cpu::taken();
         }
         tokio::time::sleep_until(due).await;
         while let Some(Ok(done)) = tasks.try_join_next() {
@@ -157,6 +177,7 @@ where
             take(&mut all, done);
         }
     }
+    all.cpu = cpu::taken().saturating_sub(cpu_before);
     all
 }
 

@@ -30,6 +30,8 @@ pub struct Line {
     max_ms: f64,
     /// p50 as a multiple of `store_measured_ms`.
     p50_ratio: f64,
+    /// Of the whole process, callers and store included.
+    cpu_us_per_call: f64,
     puts_per_call: f64,
     gets_per_call: f64,
     bytes_up_per_call: f64,
@@ -78,6 +80,7 @@ pub fn line(
         p99_ms: ms(0.99),
         max_ms: measured.latency.max() as f64 / 1_000.0,
         p50_ratio: ms(0.5) / floor_ms,
+        cpu_us_per_call: measured.cpu_us(),
         puts_per_call: count(&puts) / calls,
         gets_per_call: count(&gets) / calls,
         bytes_up_per_call: store.bytes_up() as f64 / calls,
@@ -89,13 +92,14 @@ pub fn line(
 /// The first line of the table on standard error.
 pub fn header() {
     eprintln!(
-        "{:<16} {:>7} {:>11} {:>9} {:>9} {:>6} {:>9} {:>9} {:>9}",
+        "{:<16} {:>7} {:>11} {:>9} {:>9} {:>6} {:>8} {:>9} {:>9} {:>9}",
         "scenario",
         "callers",
         "calls/s",
         "p50 ms",
         "p99 ms",
         "ratio",
+        "cpu µs",
         "puts/call",
         "gets/call",
         "up B/call"
@@ -106,13 +110,14 @@ pub fn header() {
 pub fn print(line: &Line, is_json_only: bool) {
     if !is_json_only {
         eprintln!(
-            "{:<16} {:>7} {:>11.0} {:>9.2} {:>9.2} {:>6.2} {:>9.4} {:>9.4} {:>9.0}",
+            "{:<16} {:>7} {:>11.0} {:>9.2} {:>9.2} {:>6.2} {:>8.1} {:>9.4} {:>9.4} {:>9.0}",
             line.scenario,
             line.callers,
             line.per_second,
             line.p50_ms,
             line.p99_ms,
             line.p50_ratio,
+            line.cpu_us_per_call,
             line.puts_per_call,
             line.gets_per_call,
             line.bytes_up_per_call

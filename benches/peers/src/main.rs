@@ -68,6 +68,8 @@ struct Figure {
     per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
+    /// Of this process: etcd's own is not in it.
+    cpu_us: f64,
     failures: u64,
 }
 
@@ -80,6 +82,7 @@ impl Figure {
             per_second: measured.rate(),
             p50_ms: ms(0.5),
             p99_ms: ms(0.99),
+            cpu_us: measured.cpu_us(),
             failures: measured.failures,
         }
     }
@@ -162,6 +165,7 @@ fn print(callers: usize, round: Option<usize>, figures: &[Figure]) {
                 "perSecond": it.per_second,
                 "p50Ms": it.p50_ms,
                 "p99Ms": it.p99_ms,
+                "cpuUsPerCall": it.cpu_us,
                 "failures": it.failures,
             })
         })
@@ -197,6 +201,7 @@ fn medians(rounds: &[Vec<Figure>]) -> Vec<Figure> {
             per_second: median(at, |it| it.per_second),
             p50_ms: median(at, |it| it.p50_ms),
             p99_ms: median(at, |it| it.p99_ms),
+            cpu_us: median(at, |it| it.cpu_us),
             failures: rounds.iter().map(|it| it[at].failures).sum(),
         })
         .collect()
