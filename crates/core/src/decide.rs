@@ -239,6 +239,8 @@ pub struct Decision {
     pub verdicts: Vec<Verdict>,
     /// What the accepted ones become; `None` when there is none.
     pub change: Option<Change>,
+    /// Their receipts.
+    pub receipts: BTreeMap<OperationId, Receipt>,
 }
 
 /// Decides `asks` in order.
@@ -260,6 +262,8 @@ pub fn decide<'a>(
         basis,
         facts,
         next: basis.state_version().next(),
+        coverage_from: basis.coverage_from(),
+        is_read: !facts.keys.is_empty() || !facts.ranges.is_empty(),
         written: Layer::default(),
         receipts: BTreeMap::new(),
         accepted: Vec::new(),
@@ -271,9 +275,9 @@ pub fn decide<'a>(
             Ask::LookUp(look_up) => batch.look_up(look_up),
         })
         .collect();
-    let operations = batch.accepted;
+    let (operations, receipts) = (batch.accepted, batch.receipts);
     let change = (!operations.is_empty()).then_some(Change { decided_at_ms, operations });
-    Decision { verdicts, change }
+    Decision { verdicts, change, receipts }
 }
 
 struct Batch<'a> {
@@ -281,7 +285,12 @@ struct Batch<'a> {
     facts: &'a Facts,
     /// The version that the batch becomes.
     next: StateVersion,
-    /// What the operations accepted so far have written.
+    /// Of the basis, and the same for all of the batch.
+    coverage_from: StateVersion,
+    /// Whether any operation of it asks about the state: there is a fact for
+    /// each that does.
+    is_read: bool,
+    /// What the operations accepted so far have written, where that is read.
     written: Layer,
     receipts: BTreeMap<OperationId, Receipt>,
     accepted: Vec<AcceptedOperation>,
@@ -319,7 +328,7 @@ impl Batch<'_> {
             return Verdict::IssuedAhead { state_version: self.basis.state_version() };
         }
         let earliest = operation.issue.earliest();
-        let coverage_from = self.basis.coverage_from();
+        let coverage_from = self.coverage_from;
         if earliest < coverage_from && !planted!(CoverageUnchecked) {
             return Verdict::Unknown { earliest, coverage_from };
         }
@@ -340,7 +349,7 @@ impl Batch<'_> {
         if let Some(it) = receipt.or_else(|| self.basis.receipt(&look_up.id)) {
             return Verdict::Known(it.clone());
         }
-        let coverage_from = self.basis.coverage_from();
+        let coverage_from = self.coverage_from;
         let issued_from = look_up.issued_from;
         // Compared with the boundary first: nothing comes after the greatest
         // version, and a caller may name it.
@@ -354,7 +363,7 @@ impl Batch<'_> {
         if let Some(rejected) = self.conflicts(operation) {
             return rejected;
         }
-        let (mutations, results, layer) = match self.resolve(operation.request.mutations()) {
+        let (mutations, results) = match self.resolve(operation.request.mutations()) {
             Ok(resolved) => resolved,
             Err(conflict) => {
                 return Verdict::Rejected {
@@ -363,7 +372,11 @@ impl Batch<'_> {
                 };
             }
         };
-        self.written.merge(layer);
+        if self.is_read {
+            for mutation in &mutations {
+                self.written.apply(mutation);
+            }
+        }
         let receipt = Receipt {
             operation_id: operation.id.clone(),
             request_hash: operation.request_hash,
@@ -488,7 +501,9 @@ impl Batch<'_> {
     fn resolve(
         &self,
         mutations: &[Mutation],
-    ) -> Result<(Vec<Resolved>, Vec<MutationResult>, Layer), Conflict> {
+    ) -> Result<(Vec<Resolved>, Vec<MutationResult>), Conflict> {
+        // Only an addition looks at what those before it in the operation did.
+        let is_read = mutations.iter().any(|it| matches!(it, Mutation::Add(..)));
         let mut layer = Layer::default();
         let mut results = Vec::new();
         let mut resolved = Vec::with_capacity(mutations.len());
@@ -503,10 +518,12 @@ impl Batch<'_> {
                     Resolved::Put(key.clone(), integer::encode(sum))
                 }
             };
-            layer.apply(&one);
+            if is_read {
+                layer.apply(&one);
+            }
             resolved.push(one);
         }
-        Ok((resolved, results, layer))
+        Ok((resolved, results))
     }
 
     fn add(&self, layer: &Layer, key: &Key, delta: i64, place: Place) -> Result<i64, Conflict> {

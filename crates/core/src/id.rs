@@ -5,6 +5,7 @@ mod id_test;
 mod writer_address;
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::borrow::Borrow;
 use core::fmt;
 
@@ -212,9 +213,9 @@ random_id! {
 /// Names one logical operation; the same across every retry of it.
 ///
 /// Chosen by the caller, unique within a history for as long as a retry may
-/// come.
+/// come. Shared: question, change, receipt and whoever waits have one each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationId(String);
+pub struct OperationId(Arc<str>);
 
 /// Why a string is not an [`OperationId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -31,8 +31,10 @@
 
 mod answer;
 mod batch;
+mod beside;
 mod control;
 mod event;
+mod nonces;
 mod pipeline;
 mod prediction;
 #[cfg(test)]
@@ -51,13 +53,14 @@ use alloc::vec::Vec;
 pub use self::answer::{Answer, Determinacy, SubmitError};
 use self::batch::{Batch, Pending};
 pub use self::batch::{BatchId, StagedChange};
+use self::beside::Beside;
 pub use self::event::{
     Control, Effect, Event, EvidenceUpdate, FoundRecord, Maintenance, NewPin, Pace, PublishReply,
     ReadOutcome, RecordSays, Ticket, Trouble,
 };
+use self::nonces::Nonces;
 use self::records::Records;
 use crate::format;
-use crate::hash::ContentHash;
 use crate::head::{
     ChangeBody, Head, HeadLimits, ObjectRef, ObservedHead, Publisher as PublisherName,
 };
@@ -79,6 +82,9 @@ pub struct Settings {
     pub batch_bytes_max: usize,
     /// A change entry up to this size travels in the head.
     pub inline_bytes_max: usize,
+    /// One up to this size travels in the head while it is uploaded, where
+    /// nothing is in flight that it could be uploaded behind. 0: none does.
+    pub beside_bytes_max: usize,
     /// Batches in the pipeline at most, those in flight included.
     pub batches_ahead_max: usize,
     /// How far back receipts are kept.
@@ -128,7 +134,8 @@ pub struct Publisher {
     failures: u32,
     last_trouble: Option<Trouble>,
     has_lost: bool,
-    staged: VecDeque<(ContentHash, ObjectRef)>,
+    staged: VecDeque<ObjectRef>,
+    beside: Beside,
     records: Records,
     /// With the time at which each arrived.
     prepared: Vec<(u64, Maintenance)>,
@@ -172,23 +179,6 @@ struct Attempt {
     maintenance: Vec<Maintenance>,
 }
 
-/// Unique names without randomness in here: a hash chain over a random seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Nonces {
-    seed: [u8; 32],
-    count: u64,
-}
-
-impl Nonces {
-    fn draw(&mut self) -> Nonce {
-        self.count += 1;
-        let hash = blake3::keyed_hash(&self.seed, &self.count.to_be_bytes());
-        let mut nonce = [0; 16];
-        nonce.copy_from_slice(&hash.as_bytes()[..16]);
-        Nonce::from_bytes(nonce)
-    }
-}
-
 impl Publisher {
     /// A publisher that has seen no head yet.
     ///
@@ -203,7 +193,7 @@ impl Publisher {
         assert!(0 < settings.window.versions_max);
         Self {
             settings,
-            nonces: Nonces { seed, count: 0 },
+            nonces: Nonces::new(seed),
             now: 0,
             observed: None,
             head_bytes: 0,
@@ -223,6 +213,7 @@ impl Publisher {
             last_trouble: None,
             has_lost: false,
             staged: VecDeque::new(),
+            beside: Beside::default(),
             records: Records::default(),
             prepared: Vec::new(),
             next_batch: 0,
@@ -378,6 +369,7 @@ impl Publisher {
         self.observed = Some(observed.clone());
         self.proven = self.proven.max(Some(attempt.began));
         self.settle();
+        self.advance_beside();
         effects.push(Effect::Advanced { observed, batches: attempt.batches });
         for maintenance in attempt.maintenance {
             self.prepared.retain(|(_, it)| *it != maintenance);
@@ -483,6 +475,7 @@ impl Publisher {
             }
         }
         self.free_what_lost(&found.head);
+        self.meet(&found.head);
         if found.head.is_retired()
             && let Some(Item::Control(control)) = self.queue.front()
             && control.control == (Control::Retire { history_id: found.head.history_id })
@@ -515,6 +508,7 @@ impl Publisher {
         self.evidence.raise_coverage(found.head.receipt_coverage_from);
         self.head_bytes = stored(&found.head).len();
         self.observed = Some(found);
+        self.trim_beside();
         self.proven = self.proven.max(Some(began));
         self.drop_overtaken_maintenance(effects);
         self.settle_by_evidence(effects);
@@ -563,6 +557,7 @@ impl Publisher {
         self.unanswered = None;
         self.is_recovering = false;
         self.staged.clear();
+        self.beside.clear();
         self.records.clear();
         for (_, maintenance) in self.prepared.drain(..) {
             effects.push(Effect::Maintained { maintenance, is_applied: false });

@@ -450,6 +450,7 @@ impl Setup {
             batch_operations_max: self.batch_max,
             batch_bytes_max: 1 << 16,
             inline_bytes_max: if self.is_inline { 1 << 12 } else { 0 },
+            beside_bytes_max: 0,
             batches_ahead_max: self.ahead_max,
             window: Window { versions_max: self.window, bytes_max: 1 << 20 },
             head: HeadLimits { soft_bytes: 1 << 16, hard_bytes: self.head_bytes_max },

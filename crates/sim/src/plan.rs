@@ -231,6 +231,7 @@ fn writer_config(dice: &Dice) -> WriterConfig {
         sweep_grace_ms: dice.pick(&[1, 100, 1_000, 20_000]),
         sweep_deletes_max: dice.pick(&[5, 100, 100_000]),
         queue_operations_max: dice.pick(&[16, 1_024, 16_384]),
+        beside_bytes_max: dice.pick(&[0, 2 << 10, 16 << 10, 128 << 10]),
         ..WriterConfig::default()
     }
 }

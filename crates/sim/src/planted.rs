@@ -84,12 +84,12 @@ fn lean(plan: &mut Plan, fault: Fault) {
         Fault::HeadRepeated => plan.to_bucket.lost_replies = 100,
         Fault::CandidateDeleted => {
             plan.to_bucket.lost_replies = 100;
-            each(plan, |it| it.inline_bytes_max = 0);
+            each(plan, upload_everything);
         }
         Fault::OccupiedTakenAsWritten | Fault::RecordUnread => repeat_records(plan),
         Fault::UploadUnawaited => {
             plan.to_bucket.has_long_tail = true;
-            each(plan, |it| it.inline_bytes_max = 0);
+            each(plan, upload_everything);
         }
         Fault::HeadUnread => {
             plan.mix.conditions = 60;
@@ -142,7 +142,7 @@ fn lean(plan: &mut Plan, fault: Fault) {
             plan.mix.reads = 60;
             plan.mix.large_values = 10;
             each(plan, |it| {
-                it.inline_bytes_max = 0;
+                upload_everything(it);
                 it.compact_tail_versions = 5;
                 it.compact_keep_versions = 0;
             });
@@ -157,6 +157,11 @@ fn lean(plan: &mut Plan, fault: Fault) {
 
 fn each(plan: &mut Plan, change: impl FnMut(&mut WriterConfig)) {
     plan.writers.iter_mut().for_each(change);
+}
+
+/// Nothing is in a head that could be in an object of its own.
+fn upload_everything(writer: &mut WriterConfig) {
+    (writer.inline_bytes_max, writer.beside_bytes_max) = (0, 0);
 }
 
 fn repeat_records(plan: &mut Plan) {
@@ -174,7 +179,7 @@ fn fill_pipelines(plan: &mut Plan) {
     plan.mix.keys = 5;
     plan.mix.conditions = 60;
     each(plan, |it| {
-        it.inline_bytes_max = 0;
+        upload_everything(it);
         it.batches_ahead_max = 8;
         it.batch_operations_max = 2;
     });
@@ -191,7 +196,7 @@ fn sweep_all_the_time(plan: &mut Plan) {
     plan.clients = 16;
     plan.operations_each = 80;
     each(plan, |it| {
-        it.inline_bytes_max = 0;
+        upload_everything(it);
         it.sweep_every_ms = 300;
         it.sweep_grace_ms = 1;
         it.sweep_deletes_max = 100_000;

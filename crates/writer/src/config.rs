@@ -75,6 +75,17 @@ pub struct WriterConfig {
         env = "HEADWATER_WRITER_INLINE_BYTES_MAX"
     )]
     pub inline_bytes_max: usize,
+    /// A change entry up to this size travels in the head while it is uploaded,
+    /// and costs no round trip of its own; the next head names the object.
+    /// 128 KiB are 64 callers' batches of 1 KiB values, and with base64 a head
+    /// that is still told in full. 0: none does.
+    #[arg(
+        long = "writer-beside-bytes-max",
+        id = "writer-beside-bytes-max",
+        default_value_t = 128 << 10,
+        env = "HEADWATER_WRITER_BESIDE_BYTES_MAX"
+    )]
+    pub beside_bytes_max: usize,
     /// Batches decided and staged ahead, the ones in flight included.
     #[arg(
         long = "writer-batches-ahead-max",
@@ -271,6 +282,7 @@ impl Default for WriterConfig {
             batch_operations_max: 4_096,
             batch_bytes_max: 4 << 20,
             inline_bytes_max: 4_096,
+            beside_bytes_max: 128 << 10,
             batches_ahead_max: 4,
             receipt_versions_max: 65_536,
             receipt_bytes_max: 32 << 20,
@@ -386,6 +398,7 @@ impl WriterConfig {
             batch_operations_max: self.batch_operations_max,
             batch_bytes_max: self.batch_bytes_max,
             inline_bytes_max: self.inline_bytes_max,
+            beside_bytes_max: self.beside_bytes_max,
             batches_ahead_max: self.batches_ahead_max,
             window: Window {
                 versions_max: self.receipt_versions_max,

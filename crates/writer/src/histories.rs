@@ -204,10 +204,10 @@ impl Histories {
         deadline: Instant,
     ) -> Result<oneshot::Receiver<Told>, AskError> {
         let (reply, answer) = oneshot::channel();
+        let (at, origin) = (Instant::now(), Origin::current());
         let mut open = self.lock();
         let handle = self.handle(&mut open, history)?;
-        let permits = self.permits(&handle, &question)?;
-        let (at, origin) = (Instant::now(), Origin::current());
+        let permits = self.permits(handle, &question)?;
         let command = Command::Ask(Asked { question, at, origin, deadline, reply, permits });
         // Room for every permit: it is never full. It is closed when its driver
         // has ended for want of questions; a new one takes over, with a queue
@@ -219,7 +219,7 @@ impl Histories {
                 histories.remove(history);
             }
             let handle = self.handle(&mut open, history)?;
-            asked.permits = self.permits(&handle, &asked.question)?;
+            asked.permits = self.permits(handle, &asked.question)?;
             handle.commands.try_send(Command::Ask(asked)).map_err(|_| AskError::Lost)?;
         }
         Ok(answer)
@@ -253,13 +253,12 @@ impl Histories {
         command: impl FnOnce(OwnedSemaphorePermit) -> Command,
     ) -> Result<(), AskError> {
         let mut open = self.lock();
-        let mut handle = self.handle(&mut open, history)?;
-        if handle.commands.is_closed() {
-            if let Some(histories) = &mut open.histories {
-                histories.remove(history);
-            }
-            handle = self.handle(&mut open, history)?;
+        if self.handle(&mut open, history)?.commands.is_closed()
+            && let Some(histories) = &mut open.histories
+        {
+            histories.remove(history);
         }
+        let handle = self.handle(&mut open, history)?;
         let limit = MAINTENANCE_MAX;
         let permit = Arc::clone(&handle.maintenance).try_acquire_owned().map_err(|_| {
             self.metrics.full.add(Full::Maintenance);
@@ -288,17 +287,19 @@ impl Histories {
         Ok([operation, bytes])
     }
 
-    fn handle(
+    /// The way to a history's driver, which is opened if it is not open yet.
+    fn handle<'a>(
         self: &Arc<Self>,
-        open: &mut Open,
+        open: &'a mut Open,
         history: &HistoryName,
-    ) -> Result<Handle, AskError> {
+    ) -> Result<&'a Handle, AskError> {
         let Open { histories, tasks, generation, n_uses, has_keeper } = open;
         let histories = histories.as_mut().ok_or(AskError::ShuttingDown)?;
         *n_uses += 1;
-        if let Some(handle) = histories.get_mut(history) {
+        if histories.contains_key(history) {
+            let handle = histories.get_mut(history).ok_or(AskError::Lost)?;
             handle.used = *n_uses;
-            return Ok(handle.clone());
+            return Ok(handle);
         }
         let limit = self.config.histories_max;
         let operations_max = self.config.queue_operations_max;
@@ -321,12 +322,11 @@ impl Histories {
             used: *n_uses,
             shown,
         };
-        histories.insert(history.clone(), handle.clone());
         while tasks.try_join_next().is_some() {}
         let driver = Driver::new(self.parts(history, place, left));
         let may_end = {
             let (this, history) = (Arc::downgrade(self), history.clone());
-            let generation = handle.generation;
+            let generation = *generation;
             move |commands: &mpsc::Receiver<Command>| {
                 let Some(this) = this.upgrade() else { return true };
                 this.forget(&history, generation, commands)
@@ -340,7 +340,7 @@ impl Histories {
                 stopping.run_until_cancelled(keeper).await;
             });
         }
-        Ok(handle)
+        Ok(histories.entry(history.clone()).or_insert(handle))
     }
 
     /// Operations that wait for their outcome.

@@ -139,10 +139,17 @@ impl Load {
         let records = if self.is_service_kept { self.operations_per_second } else { 0.0 };
         let uploaded_bytes = batching.uploads * batching.batch_bytes;
         let record_bytes = records * (self.operation_bytes() + 100.0);
+        // In the head too, once, in base64. Not where a record is waited for,
+        // or where the store wants a rest, in which they are uploaded.
+        let does_travel = batching.batch_bytes <= count(self.writer.beside_bytes_max)
+            && !self.is_service_kept
+            && self.head_interval_seconds <= self.write_seconds;
+        let travelling_bytes = if does_travel { uploaded_bytes * 4.0 / 3.0 } else { 0.0 };
         Usage {
             puts: batching.replacements + batching.uploads + records,
             up_bytes: batching.replacements * self.head_bytes(batching)
                 + uploaded_bytes
+                + travelling_bytes
                 + record_bytes,
             ..Usage::default()
         }

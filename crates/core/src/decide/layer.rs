@@ -81,14 +81,6 @@ impl Layer {
         self.ranges.insert(start, end);
     }
 
-    /// Puts a newer layer on top.
-    pub(super) fn merge(&mut self, newer: Self) {
-        for (start, end) in newer.ranges {
-            self.delete_range(start, end);
-        }
-        self.keys.extend(newer.keys);
-    }
-
     /// Something in `range` that this layer writes or deletes.
     pub(super) fn touches(&self, range: &KeyRange) -> Option<Bytes> {
         let bounds = bounds(range.start(), range.end());

@@ -85,19 +85,6 @@ proptest! {
     }
 
     #[test]
-    fn merging_is_applying_one_after_the_other(
-        older in prop::collection::vec(mutation(), 0..8),
-        newer in prop::collection::vec(mutation(), 0..8),
-    ) {
-        let (mut below, mut above, mut model) = (Layer::default(), Layer::default(), Model::default());
-        older.iter().for_each(|it| below.apply(it));
-        newer.iter().for_each(|it| above.apply(it));
-        older.iter().chain(&newer).for_each(|it| apply(&mut model, it));
-        below.merge(above);
-        check(&below, &model);
-    }
-
-    #[test]
     fn a_range_is_touched_if_any_write_or_deletion_reaches_into_it(
         mutations in prop::collection::vec(mutation(), 0..6),
         range in range(),

@@ -18,7 +18,7 @@ const KIND: u8 = b'c';
 /// When it has no operation: an empty transition is never accepted.
 pub fn encode(change: &Change) -> Vec<u8> {
     assert!(!change.operations.is_empty(), "a change entry holds at least one operation");
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(encoded_len(change));
     wire::put_magic(&mut out, KIND);
     wire::put_u64(&mut out, change.decided_at_ms);
     wire::put_len(&mut out, change.operations.len());
@@ -43,7 +43,22 @@ pub fn encode(change: &Change) -> Vec<u8> {
             }
         }
     }
+    debug_assert_eq!(out.len(), encoded_len(change), "the length is what was reserved");
     out
+}
+
+/// How many bytes [`encode`] writes.
+fn encoded_len(change: &Change) -> usize {
+    let mutation_len = |it: &Resolved| match it {
+        Resolved::Put(key, value) => 9 + key.as_bytes().len() + value.len(),
+        Resolved::Delete(key) => 5 + key.as_bytes().len(),
+        Resolved::DeleteRange(range) => 9 + range.start().len() + range.end().map_or(0, Bytes::len),
+    };
+    let operation_len = |it: &AcceptedOperation| {
+        let mutations = it.mutations.iter().map(mutation_len).sum::<usize>();
+        44 + it.id.as_str().len() + 12 * it.results.len() + mutations
+    };
+    16 + change.operations.iter().map(operation_len).sum::<usize>()
 }
 
 /// Reads a change entry. Keys and values share the memory of `bytes`.

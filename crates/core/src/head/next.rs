@@ -84,6 +84,18 @@ impl<'a> Successor<'a> {
         version
     }
 
+    /// Names objects in place of changes that are here in full. `object_of` says
+    /// which object holds the entry with a hash, if there is one.
+    pub fn name_bodies(&mut self, object_of: impl Fn(ContentHash) -> Option<ObjectRef>) {
+        for change in &mut self.head.changes {
+            if matches!(change.body, ChangeBody::Inline(_))
+                && let Some(object) = object_of(change.hash)
+            {
+                change.body = ChangeBody::Staged(object);
+            }
+        }
+    }
+
     /// Raises the coverage boundary. Pages wholly below it go with it.
     pub fn raise_coverage(&mut self, coverage_from: StateVersion) {
         let head = &mut self.head;

@@ -1,5 +1,6 @@
 //! How batches form, move, and go back.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -7,6 +8,7 @@ use bytes::Bytes;
 
 use super::answer::{Answer, SubmitError};
 use super::batch::{Batch, BatchId, Decided, DecidedChange, Pending, Phase, StagedChange, told};
+use super::beside::inline_bytes;
 use super::event::{Effect, FoundRecord, Pace, RecordSays, Ticket, Trouble};
 use super::prediction::Prediction;
 use super::{Item, Publisher, Settings};
@@ -25,6 +27,21 @@ use crate::receipt::Receipt;
 const STAGED_MAX: usize = 16;
 
 impl Publisher {
+    /// How many questions are answered by the success of what is in flight.
+    pub fn in_flight_len(&self) -> usize {
+        self.batches_in_flight().map(|it| it.asks.len()).sum()
+    }
+
+    /// Whether no batch is decided beside those in flight: what is asked now can
+    /// go with whatever else waits.
+    pub fn is_all_in_flight(&self) -> bool {
+        self.batches_in_flight().count() == self.pipeline.len()
+    }
+
+    fn batches_in_flight(&self) -> impl Iterator<Item = &Batch> {
+        self.pipeline.iter().take(self.in_flight.as_ref().map_or(0, |it| it.batches.len()))
+    }
+
     /// Does everything that can be done now.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>) {
         loop {
@@ -131,7 +148,7 @@ impl Publisher {
     /// something with them, and every batch costs an upload and a version.
     fn should_gather(&self) -> bool {
         let in_flight = self.in_flight.as_ref().map_or(0, |it| it.batches.len());
-        let is_upload = || self.has_queued(usize::MAX, self.settings.inline_bytes_max + 1);
+        let is_upload = || self.is_upload_queued();
         // The last call before a replacement that was put off. Without it, what
         // came after a batch that waits would wait for one replacement more.
         if self.is_closing && self.in_flight.is_none() {
@@ -145,8 +162,27 @@ impl Publisher {
             return !self.has_queued(batch_operations_max, batch_bytes_max);
         }
         // Small operations need no upload: they are ready as soon as the head
-        // is theirs. Large ones are staged meanwhile.
+        // is theirs, and so are those that travel in it. Large ones are staged
+        // meanwhile.
         (self.in_flight.is_some() || self.pace != Pace::Publish) && !is_upload()
+    }
+
+    /// Whether what waits will have to be uploaded before it is published.
+    fn is_upload_queued(&self) -> bool {
+        let Settings { inline_bytes_max, beside_bytes_max, batch_operations_max, .. } =
+            self.settings;
+        if !self.has_queued(usize::MAX, inline_bytes_max + 1) {
+            return false;
+        }
+        // While the store wants a rest there is time to upload.
+        let does_travel = self.pace == Pace::Publish
+            && self.beside.is_free()
+            && inline_bytes_max < beside_bytes_max
+            && !self.has_queued(batch_operations_max.saturating_add(1), beside_bytes_max + 1)
+            && self.has_room_beside(beside_bytes_max)
+            // A record has to be durable first, which takes as long.
+            && !self.queue.iter().any(needs_record);
+        !does_travel
     }
 
     /// Whether that many questions, or so many bytes of them, are at the front
@@ -190,7 +226,7 @@ impl Publisher {
     pub(super) fn on_facts(&mut self, id: BatchId, facts: &Facts, effects: &mut Vec<Effect>) {
         let Some(index) = self.pipeline.iter().position(|it| it.id == id) else { return };
         self.propose_issue_versions(index);
-        let Decision { mut verdicts, change } = {
+        let Decision { mut verdicts, change, receipts } = {
             let basis = Prediction { publisher: self, before: index };
             let asks = &self.pipeline[index].asks;
             // Of what the batch is made of, so that the same batch decided
@@ -203,7 +239,7 @@ impl Publisher {
             self.pipeline.remove(index);
             return;
         }
-        let change = change.map(|it| self.make_change(index, it));
+        let change = change.map(|it| self.make_change(index, it, receipts));
         if let Some(change) = &change {
             effects.push(Effect::Decided {
                 batch: id,
@@ -270,17 +306,20 @@ impl Publisher {
         }
     }
 
-    fn make_change(&mut self, index: usize, change: Change) -> DecidedChange {
+    fn make_change(
+        &mut self,
+        index: usize,
+        change: Change,
+        receipts: BTreeMap<OperationId, Receipt>,
+    ) -> DecidedChange {
         let version = Prediction { publisher: self, before: index }.state_version().next();
         let bytes = Bytes::from(format::change::encode(&change));
         let hash = ContentHash::of(&bytes);
-        let receipts: alloc::collections::BTreeMap<OperationId, Receipt> =
-            change.receipts(version).map(|it| (it.operation_id.clone(), it)).collect();
         let receipt_bytes = receipts.values().map(Receipt::size_bytes).sum();
-        // Base64 takes four bytes for three. A head that is past its soft limit
-        // takes references only, until a fold has made room.
-        let inline_bytes = bytes.len().div_ceil(3) * 4;
-        let fits = self.head_bytes + inline_bytes <= self.settings.head.soft_bytes;
+        // A head that is past its soft limit takes references only, until a
+        // fold has made room.
+        let inline_bytes = inline_bytes(bytes.len());
+        let fits = self.settled_bytes() + inline_bytes <= self.settings.head.soft_bytes;
         let (body, is_new_object) = if bytes.len() <= self.settings.inline_bytes_max && fits {
             (ChangeBody::Inline(bytes.clone()), false)
         } else {
@@ -297,10 +336,10 @@ impl Publisher {
         let Some(observed) = &self.observed else { panic!("a batch is decided against a head") };
         let sweep_from = observed.head.sweep_from;
         let staged = observed.head.revision;
-        let found = self.staged.iter().find(|(it, at)| {
-            *it == hash && (sweep_from <= at.key.staged() || planted!(SweptNameUsed))
+        let found = self.staged.iter().find(|it| {
+            it.hash == hash && (sweep_from <= it.key.staged() || planted!(SweptNameUsed))
         });
-        if let Some((_, object)) = found {
+        if let Some(object) = found {
             return (object.clone(), false);
         }
         let key = ObjectKey::change(staged, self.nonces.draw());
@@ -311,7 +350,7 @@ impl Publisher {
     fn stage(&mut self, index: usize, effects: &mut Vec<Effect>) {
         let Some(observed) = &self.observed else { return };
         let history_id = observed.head.history_id;
-        let batch = &mut self.pipeline[index];
+        let batch = &self.pipeline[index];
         let Phase::Staging(decided) = &batch.phase else { return };
         let change = decided.change.as_ref().and_then(|it| match &it.body {
             ChangeBody::Staged(object) if it.is_new_object => {
@@ -326,16 +365,36 @@ impl Publisher {
             .filter(|(_, verdict)| is_of_this_history(verdict))
             .filter_map(|(it, _)| record_to_create(history_id, it))
             .collect();
-        if change.is_none() && records.is_empty() {
-            let Phase::Staging(decided) = core::mem::replace(&mut batch.phase, Phase::Finding)
+        let is_traveller = records.is_empty()
+            && decided.change.as_ref().is_some_and(|it| self.can_travel(index, it));
+        if is_traveller && let Some(staged) = &change {
+            self.travel(batch.id, staged.object.clone(), staged.bytes.len());
+        }
+        let batch = &mut self.pipeline[index];
+        if change.is_none() && records.is_empty() || is_traveller {
+            let Phase::Staging(mut decided) = core::mem::replace(&mut batch.phase, Phase::Finding)
             else {
                 return;
             };
+            if is_traveller && let Some(change) = &mut decided.change {
+                change.body = ChangeBody::Inline(change.bytes.clone());
+                change.is_new_object = false;
+            }
             batch.phase = Phase::Ready(decided);
-            return;
         }
-        let (batch, failures) = (batch.id, batch.failures);
-        effects.push(Effect::Stage { batch, change, records, failures });
+        if change.is_some() || !records.is_empty() {
+            let (batch, failures) = (batch.id, batch.failures);
+            effects.push(Effect::Stage { batch, change, records, failures });
+        }
+    }
+
+    /// A candidate is durable: a batch that is decided the same way again is not
+    /// uploaded again.
+    pub(super) fn note_staged(&mut self, object: ObjectRef) {
+        self.staged.push_back(object);
+        while STAGED_MAX < self.staged.len() {
+            self.staged.pop_front();
+        }
     }
 
     pub(super) fn on_staged(
@@ -344,6 +403,9 @@ impl Publisher {
         records: &[FoundRecord],
         effects: &mut Vec<Effect>,
     ) {
+        if self.on_travelled(id, true) {
+            return;
+        }
         let Some(index) = self.pipeline.iter().position(|it| it.id == id) else { return };
         let mut is_changed = false;
         let now = self.now;
@@ -393,17 +455,18 @@ impl Publisher {
         }
         let phase = core::mem::replace(&mut batch.phase, Phase::Finding);
         let (Phase::Staging(mut decided) | Phase::Ready(mut decided)) = phase else { return };
+        let mut staged = None;
         if let Some(change) = &mut decided.change
             && let ChangeBody::Staged(object) = &change.body
         {
             change.is_new_object = false;
-            self.staged.push_back((change.hash, object.clone()));
-            while STAGED_MAX < self.staged.len() {
-                self.staged.pop_front();
-            }
+            staged = Some(object.clone());
         }
         batch.phase = Phase::Ready(decided);
         batch.failures = 0;
+        if let Some(object) = staged {
+            self.note_staged(object);
+        }
         // The record says that the operation is older than was thought, or is
         // another one: what was decided for it does not hold.
         if is_changed {
@@ -417,6 +480,11 @@ impl Publisher {
         trouble: Trouble,
         effects: &mut Vec<Effect>,
     ) {
+        // Its replacement goes on without it, and tells by itself what is wrong
+        // with the store.
+        if self.on_travelled(id, false) {
+            return;
+        }
         let Some(index) = self.pipeline.iter().position(|it| it.id == id) else { return };
         if let Some(error) = trouble.final_error() {
             // Those before it are decided, and perhaps in flight: they go on.
@@ -460,7 +528,7 @@ impl Publisher {
             // Only what was uploaded is worth deciding in the same company.
             let is_staged = batch
                 .decided_change()
-                .is_some_and(|it| matches!(it.body, ChangeBody::Staged(_)) && !it.is_new_object);
+                .is_some_and(|it| self.staged.iter().any(|staged| staged.hash == it.hash));
             let asks: Vec<_> = batch.asks.into_iter().filter(|it| it.ticket.is_some()).collect();
             if is_staged && !asks.is_empty() {
                 self.regroup.push_front(asks.len());
@@ -470,6 +538,13 @@ impl Publisher {
             asks.into_iter().rev().for_each(|it| self.queue.push_front(Item::Ask(it)));
         }
     }
+}
+
+/// Whether a question waits for its request record to be stored.
+fn needs_record(item: &Item) -> bool {
+    let Item::Ask(pending) = item else { return false };
+    let operation = pending.ask.operation();
+    operation.is_some_and(|it| matches!(it.issue, Issue::ServiceKept { is_durable: false, .. }))
 }
 
 /// Whether a record belongs here. Every other operation gets one, a rejected

@@ -20,6 +20,7 @@ mod model;
 mod op;
 mod rig;
 
+mod beside_test;
 mod control_test;
 mod doubt_test;
 mod pace_test;

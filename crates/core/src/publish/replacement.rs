@@ -38,7 +38,7 @@ impl Publisher {
             | Maintenance::Release(_)
             | Maintenance::RaiseSweep { .. }
             | Maintenance::Swept { .. } => true,
-            Maintenance::Fold(_) => self.settings.head.hard_bytes / 2 < self.head_bytes,
+            Maintenance::Fold(_) => self.settings.head.hard_bytes / 2 < self.settled_bytes(),
         }
     }
 
@@ -52,6 +52,7 @@ impl Publisher {
         let name = self.draw_name();
         let nonce = name.nonce;
         let mut successor = Successor::of(&observed.head, name);
+        successor.name_bodies(|hash| self.beside.durable(hash, &observed.head).cloned());
         let mut maintenance = Vec::new();
         // Not with a control: an archive that is made without a pin which is
         // asked for now would let its version go.
@@ -72,7 +73,7 @@ impl Publisher {
         for change in self.pipeline.iter().take(batches.len()).filter_map(Batch::decided_change) {
             let version = successor.append(Append {
                 hash: change.hash,
-                body: change.body.clone(),
+                body: self.body_of(change, &observed.head),
                 operations: change.change.operations.len() as u64,
             });
             assert_eq!(version, change.version, "batches are published in the order decided");

@@ -37,6 +37,7 @@ impl Places {
         let mut batches: BTreeSet<_> = publisher.pipeline.iter().map(|it| it.id).collect();
         batches.extend(attempts().flat_map(|it| &it.batches));
         batches.extend(publisher.closed);
+        batches.extend(publisher.beside.iter().map(|it| it.batch));
         Self { times: times.into_iter().collect(), batches: batches.into_iter().collect() }
     }
 
@@ -81,6 +82,12 @@ impl Publisher {
             }
         }
         self.staged.hash(hasher);
+        if self.settings.beside_bytes_max != 0 {
+            self.beside.counts().hash(hasher);
+        }
+        for it in self.beside.iter() {
+            (places.batch(it.batch), &it.object, it.inline_bytes, it.is_durable).hash(hasher);
+        }
         self.records.shape(hasher);
         self.prepared.iter().for_each(|(at, _)| places.time(*at).hash(hasher));
         maintenance_shape(self.prepared.iter().map(|(_, it)| it), hasher);

@@ -56,7 +56,7 @@ impl Driver {
                 if let Some(view) = self.newest_view() {
                     let view = view.apply(&change, hash);
                     assert_eq!(view.version(), version, "batches are decided in order");
-                    // One that travels in the head is in there.
+                    // A small one is in the head in any case.
                     let inline_max = self.parts.config.inline_bytes_max;
                     let is_told = inline_max < bytes.len() && bytes.len() <= PUSHED_BYTES_MAX;
                     let entry = is_told.then_some(bytes);

@@ -12,6 +12,8 @@
 //! it awaits is polled inside it, so that no store call outlives it and nothing
 //! is shared.
 
+mod alarm;
+mod company;
 mod effects;
 mod measure;
 mod notice;
@@ -24,6 +26,7 @@ pub(crate) use self::effects::{put_trouble, record_trouble};
 pub(crate) use self::read::{decode as decode_head, read_trouble, state_trouble};
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +37,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use headwater_core::decide::Ask;
 use headwater_core::follow::Position;
 use headwater_core::format;
-use headwater_core::head::ObservedHead;
+use headwater_core::head::{ChangeBody, ChangeRef, ObservedHead};
 use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::publish::{
     Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, ReadOutcome,
@@ -45,9 +48,11 @@ use headwater_daemon::trace::Origin;
 use headwater_state::{Loader, Seen, View};
 use headwater_store::{Clock, Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{Instrument as _, Span};
 
+use self::alarm::Alarm;
+use self::company::Company;
 use self::measure::Measured;
 use self::pace::Turn;
 use self::read::{Followed, Read};
@@ -221,6 +226,8 @@ pub(crate) struct Driver {
     attempt: Duration,
     /// When the head may be replaced again.
     turn: Turn,
+    /// Who is waited for before it is.
+    company: Company,
     /// The revision that was opened anew because something was gone, and was the
     /// same before.
     reopened: Option<Revision>,
@@ -256,6 +263,7 @@ impl Driver {
             upkeep: Upkeep::default(),
             attempt: Duration::from_millis(20),
             turn: Turn::default(),
+            company: Company::default(),
             reopened: None,
             reopening: None,
             next_ticket: 0,
@@ -281,31 +289,39 @@ impl Driver {
             let mut is_open = true;
             let mut last_used = Instant::now();
             let mut taken = Vec::new();
+            let mut timer = std::pin::pin!(sleep_until(last_used));
             self.first_turn();
             while is_open || !self.is_done() {
                 let idle_at = last_used + self.idle_time();
-                let deadline = self.waiting.next_deadline();
-                let upkeep_at = self.upkeep.wake_at();
-                let turn_at = self.turn.wake_at();
+                let next = self.next_alarm((is_open && self.is_idle()).then_some(idle_at));
+                if let Some((at, _)) = next
+                    && timer.deadline() != at
+                {
+                    timer.as_mut().reset(at);
+                }
                 tokio::select! {
                     biased;
                     Some(done) = self.work.next(), if !self.work.is_empty() => self.on_done(done),
-                    () = until(deadline) => self.on_deadline(),
-                    () = until(turn_at) => self.on_turn(),
-                    () = until(self.hand_over_at) => self.hand_in(),
+                    alarm = ring(timer.as_mut(), next) => {
+                        // From here on a new driver takes what comes; what is
+                        // in the queue already is still answered here.
+                        if alarm == Alarm::Idle {
+                            if may_end(&commands) {
+                                commands.close();
+                            }
+                            last_used = Instant::now();
+                        }
+                        self.on_alarm(alarm);
+                    }
                     n = commands.recv_many(&mut taken, COMMANDS_AT_ONCE), if is_open => {
                         is_open = n != 0;
                         last_used = Instant::now();
                         self.take(&mut taken);
-                    }
-                    () = until(upkeep_at) => self.begin_upkeep(),
-                    () = sleep_until(idle_at), if is_open && self.is_idle() => {
-                        // From here on a new driver takes what comes; what is
-                        // in the queue already is still answered here.
-                        if may_end(&commands) {
-                            commands.close();
+                        // Others are about to ask; they need not wake this task
+                        // one by one.
+                        if self.hand_over_at.is_some() || self.company.is_expected() {
+                            tokio::task::yield_now().await;
                         }
-                        last_used = Instant::now();
                     }
                 }
             }
@@ -320,6 +336,7 @@ impl Driver {
     }
 
     fn take(&mut self, taken: &mut Vec<Command>) {
+        let before = self.inbox.len();
         for command in taken.drain(..) {
             match command {
                 Command::Ask(asked) => self.inbox.push(asked),
@@ -330,6 +347,9 @@ impl Driver {
                 }
                 Command::Compact { reply, permit } => self.want_snapshot((reply, permit)),
             }
+        }
+        if self.company.is_expected() {
+            return self.on_company(self.inbox.len() - before);
         }
         self.on_commands();
     }
@@ -439,7 +459,11 @@ impl Driver {
             Done::Published { reply, took, span } => {
                 // Smoothed, so that one slow call does not set the pace.
                 self.attempt = (self.attempt * 7 + took) / 8;
+                let is_replaced = matches!(reply, HeadWrite::Replaced { .. });
                 paced = self.next_turn(&reply).map(Event::Paced);
+                if is_replaced && paced.is_none() {
+                    paced = self.expect_company();
+                }
                 self.sent.answered(&reply);
                 let reply = effects::published(reply);
                 self.measure_published(&reply, took, span);
@@ -506,6 +530,11 @@ impl Driver {
         while self.predicted.front().is_some_and(|it| batches.contains(&it.batch))
             && let Some(Predicted { view, entry, .. }) = self.predicted.pop_front()
         {
+            // What is in the head is told with it.
+            let is_named = |it: &&ChangeRef| it.version == view.version();
+            let named = observed.head.changes.iter().rev().find(is_named);
+            let entry =
+                entry.filter(|_| named.is_some_and(|it| matches!(it.body, ChangeBody::Staged(_))));
             if !is_there && let Some(confirmed) = &mut self.confirmed {
                 confirmed.view = view;
             }
@@ -547,9 +576,9 @@ impl Driver {
     }
 }
 
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
+/// The alarm, once the timer that was set for it goes off.
+async fn ring(timer: Pin<&mut Sleep>, next: Option<(Instant, Alarm)>) -> Alarm {
+    let Some((_, alarm)) = next else { return std::future::pending().await };
+    timer.await;
+    alarm
 }

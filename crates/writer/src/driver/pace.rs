@@ -56,7 +56,7 @@ impl Turn {
     }
 
     /// How many others publish at the moment.
-    fn contenders(&self) -> usize {
+    pub(super) fn contenders(&self) -> usize {
         self.others.iter().filter(|(_, at)| at.elapsed() < CONTENDED).count()
     }
 

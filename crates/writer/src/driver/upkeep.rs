@@ -174,7 +174,7 @@ impl Driver {
             let is_due = *until <= Instant::now()
                 || !self.upkeep.wanted.is_empty()
                 || self.parts.config.compact_keep_versions <= behind
-                || self.parts.config.head_soft_bytes < self.publisher.head_bytes();
+                || self.parts.config.head_soft_bytes < self.publisher.settled_bytes();
             // A fold that is published meanwhile would change the tail that is
             // accounted for.
             let is_folding = matches!(self.upkeep.fold, Slot::Preparing);
@@ -219,7 +219,7 @@ impl Driver {
         let config = &self.parts.config;
         let count = head.changes.len();
         let is_small = change_bytes(head) <= FOLD_CHANGE_BYTES_MAX * count as u64;
-        let is_large_head = config.head_soft_bytes / 2 < self.publisher.head_bytes();
+        let is_large_head = config.head_soft_bytes / 2 < self.publisher.settled_bytes();
         2 <= count && ((config.fold_changes <= count && is_small) || is_large_head)
     }
 
@@ -241,7 +241,7 @@ impl Driver {
         let run_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
         let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
         self.upkeep.fold = Slot::Preparing;
-        self.begin(async move {
+        self.begin_aside(async move {
             let prepared = async {
                 // Inline entries are at hand; the others are fetched once more,
                 // and no more of the tail than that is in memory.
@@ -267,14 +267,20 @@ impl Driver {
         let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
         self.upkeep.snapshot = Slot::Preparing;
         self.upkeep.snapshot_at = Some(version);
-        // A task of its own: compressing takes the time of many commits. Its
-        // handle is awaited here, and ends it when the driver ends.
-        let task = tokio::spawn(async move { snapshot(&loader, &view, &head, &receipts).await });
-        let task = AbortOnDrop(task);
-        self.begin(async move {
-            let built = task.join().await.unwrap_or_else(|it| std::panic::resume_unwind(it));
+        self.begin_aside(async move {
+            let built = snapshot(&loader, &view, &head, &receipts).await;
             Done::Prepared(Prepared::Built(built))
         });
+    }
+
+    /// Begins work in a task of its own: hashing, copying and compressing a tail
+    /// take the time of many commits. Its handle is awaited here, and ends it
+    /// when the driver ends.
+    fn begin_aside(&self, work: impl Future<Output = Done> + Send + 'static) {
+        let task = AbortOnDrop(tokio::spawn(work));
+        self.begin(
+            async move { task.join().await.unwrap_or_else(|it| std::panic::resume_unwind(it)) },
+        );
     }
 
     /// Decides what becomes of the tail that a built snapshot takes the place
@@ -288,7 +294,7 @@ impl Driver {
         let (loader, head) = (self.parts.loader.clone(), Arc::clone(head));
         let keep = self.keep();
         self.upkeep.snapshot = Slot::Preparing;
-        self.begin(async move {
+        self.begin_aside(async move {
             let archive = loader.archive_tail(&head, &built.built, &keep).await;
             let prepared = archive.map(|archive| {
                 Some(Maintenance::Compact(Compaction {

@@ -8,7 +8,7 @@ use headwater_store::{Call, Fault, Gate, Latency, Outcome, Readings, Rule};
 use headwater_writer::WriterConfig;
 use tokio::time::Instant;
 
-use crate::fixture::{Host, Op, World, accepted, look, name, settle};
+use crate::fixture::{Host, Op, World, accepted, look, name, settle, staging};
 
 /// Calls of each kind: replace, put, read, get.
 fn calls(readings: &Readings) -> [u64; 4] {
@@ -152,7 +152,7 @@ async fn one_caller_waits_for_one_round_trip() {
 #[tokio::test(start_paused = true)]
 async fn the_next_batches_are_uploaded_while_a_publication_is_in_flight() {
     // So that no batch waits for company.
-    let config = WriterConfig { batch_operations_max: 1, ..WriterConfig::default() };
+    let config = WriterConfig { batch_operations_max: 1, ..staging() };
     let (world, host) = World::with(config).await;
     host.accept(Op::new("warm").add("n", 1)).await;
     let gate = Gate::new();
@@ -180,8 +180,7 @@ async fn the_next_batches_are_uploaded_while_a_publication_is_in_flight() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_decided_ahead_are_bounded() {
-    let config =
-        WriterConfig { batches_ahead_max: 2, batch_operations_max: 1, ..WriterConfig::default() };
+    let config = WriterConfig { batches_ahead_max: 2, batch_operations_max: 1, ..staging() };
     let (world, host) = World::with(config).await;
     host.accept(Op::new("warm").add("n", 1)).await;
     let gate = Gate::new();

@@ -9,7 +9,7 @@ use headwater_proto::{reason, v1};
 use headwater_store::{Call, Fault, Store};
 use headwater_writer::WriterConfig;
 
-use crate::fixture::{Host, Op, World, look, name, rpc};
+use crate::fixture::{Host, Op, World, look, name, rpc, staging};
 
 /// What becomes of an object's bytes; `None` takes it away.
 type Damage = fn(&Bytes) -> Option<Bytes>;
@@ -110,7 +110,7 @@ fn plain(id: &str) -> v1::SubmitRequest {
 async fn damage_to_what_a_head_names_is_refused_by_name() {
     for (what, how) in DAMAGES {
         for (folder, config, count) in [
-            ("changes", WriterConfig::default(), 2),
+            ("changes", staging(), 2),
             ("segments", WriterConfig { compact_tail_versions: 100, ..busy() }, 8),
             ("snapshots", busy(), 12),
             ("receipts", busy(), 12),
@@ -232,7 +232,7 @@ async fn a_damaged_head_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn no_altered_bit_of_a_head_goes_unnoticed() {
-    let world = world_with(WriterConfig::default(), 2).await;
+    let world = world_with(staging(), 2).await;
     let whole = world.store.get("h/head.json").await.unwrap();
     for at in 0..whole.len() {
         let mut bytes = whole.to_vec();
@@ -255,7 +255,7 @@ async fn no_altered_bit_of_a_head_goes_unnoticed() {
 async fn a_running_writer_refuses_damage_that_another_one_ran_into_and_goes_on_once_it_is_mended() {
     let (world, host) = World::new().await;
     host.accept(Op::new("warm").put("k", "0")).await;
-    let other = world.host();
+    let other = world.host_with(staging());
     other.accept(Op::new("theirs").large()).await;
     let key = key_below(&*world.store, "changes").await;
     let whole = world.store.get(&key).await.unwrap();

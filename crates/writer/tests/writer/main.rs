@@ -10,6 +10,7 @@
 
 mod fixture;
 
+mod company;
 mod cost;
 mod damage;
 mod exclusive;

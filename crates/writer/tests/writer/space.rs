@@ -120,8 +120,10 @@ fn first() -> Op {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_names_what_would_go_and_deletes_nothing() {
-    let (world, host) = World::with(quick()).await;
+    // A head in between would name what is uploaded beside the one before it.
+    let (world, host) = World::with(WriterConfig { beside_bytes_max: 0, ..quick() }).await;
     commits(&host, "a", 60).await;
+    settle().await;
     let (_, before) = look::reached_and_found(&world.store, &name(NAME)).await;
     let head = world.head().await;
 
@@ -211,7 +213,10 @@ async fn commits_and_compaction_between_the_steps_of_a_sweep_lose_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_held_back_under_sweeps_is_uploaded_again_or_published_intact() {
-    let config = WriterConfig { inline_bytes_max: 0, operation_timeout_ms: 7_200_000, ..quick() };
+    let (inline_bytes_max, beside_bytes_max) = (0, 0);
+    let operation_timeout_ms = 7_200_000;
+    let config =
+        WriterConfig { inline_bytes_max, beside_bytes_max, operation_timeout_ms, ..quick() };
     let (world, host) = World::with(config.clone()).await;
     let slow = world.host_with(config);
     commits(&host, "a", 5).await;

@@ -8,7 +8,7 @@ use headwater_store::{Call, Fault, Gate, Rule};
 use headwater_writer::WriterConfig;
 use tokio::time::Instant;
 
-use crate::fixture::{Op, World, accepted, failed, look, rpc, settle, sums};
+use crate::fixture::{Op, World, accepted, failed, look, rpc, settle, staging, sums};
 
 async fn rough_weather(faults: &[(Call, Fault)]) {
     let (world, host) = World::new().await;
@@ -67,7 +67,7 @@ async fn a_store_that_names_a_time_is_left_alone_for_it() {
 }
 
 fn impatient() -> WriterConfig {
-    WriterConfig { operation_timeout_ms: 5_000, ..WriterConfig::default() }
+    WriterConfig { operation_timeout_ms: 5_000, ..staging() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -130,6 +130,7 @@ pub(super) fn settings() -> Settings {
         batch_operations_max: 8,
         batch_bytes_max: 16 << 10,
         inline_bytes_max: 600,
+        beside_bytes_max: 0,
         batches_ahead_max: 4,
         window: Window { versions_max: 100, bytes_max: 1 << 20 },
         head: HeadLimits { soft_bytes: 48 << 10, hard_bytes: 64 << 10 },

@@ -425,6 +425,7 @@ fn random_settings(dice: &mut Dice, window: Window) -> Settings {
     Settings {
         batch_operations_max: 1 + dice.below(5),
         inline_bytes_max: dice.pick(&[0, 150, 400, 2000]),
+        beside_bytes_max: dice.pick(&[0, 0, 1_000, 4_000]),
         batches_ahead_max: 1 + dice.below(4),
         window,
         head: HeadLimits {
