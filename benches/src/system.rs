@@ -264,9 +264,14 @@ impl Putter {
         }
     }
 
-    /// Puts one key of the caller's choice, with a value of the same size that
-    /// does not compress; whether it was accepted.
-    pub(crate) async fn put_at(&self, key: &str, n: u64) -> bool {
+    /// As [`Putter::put_since`], with a value of the same size that does not
+    /// compress.
+    pub(crate) async fn put_at(
+        &self,
+        seen: StateVersion,
+        key: &str,
+        n: u64,
+    ) -> Result<StateVersion, BoxError> {
         let random = Entropy::from_seed(n);
         let mut value: Vec<u8> = Vec::with_capacity(self.value.len() + 16);
         while value.len() < self.value.len() {
@@ -274,7 +279,7 @@ impl Putter {
         }
         value.truncate(self.value.len());
         let putter = Self { value: value.into(), ..self.clone() };
-        putter.put_in_process(&format!("at-{n}"), key.to_owned()).await.is_ok()
+        putter.put_since(seen, &format!("at-{n}"), key.to_owned()).await
     }
 
     /// As [`Putter::put`], and the version at which it was accepted.

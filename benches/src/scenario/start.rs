@@ -1,11 +1,13 @@
 //! State that has to be fetched first.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::operation::KeyRange;
+use headwater_core::version::StateVersion;
 use headwater_replica::{Consistency, Reader, Replica, ReplicaConfig};
 use headwater_state::Scan;
 use headwater_store::{Meter, Readings};
@@ -27,18 +29,22 @@ async fn build(world: &World, plan: Plan) -> Result<(), BoxError> {
     let (writer, _) = world.writer()?;
     let putter = world.putter(&writer, plan.value_bytes);
     let count = (plan.state_mib << 20) / (plan.value_bytes + 20).max(1);
+    // Receipts do not reach back to the first of a million operations: each is
+    // issued from a version that was seen a moment ago.
+    let newest = AtomicU64::new(0);
     let puts = stream::iter(0..count as u64).map(|n| {
-        let putter = putter.clone();
-        async move { putter.put_at(&format!("state/{n:010}"), n).await }
-    });
-    let done: Vec<bool> = puts.buffer_unordered(4_096).collect().await;
-    if !done.into_iter().all(|it| it) {
-        return Err("the state could not be written".into());
-    }
-    for n in 0..plan.changes {
-        if !putter.put(1, n).await {
-            return Err("the tail could not be written".into());
+        let (putter, newest) = (putter.clone(), &newest);
+        async move {
+            let seen = StateVersion::new(newest.load(Ordering::Relaxed));
+            let accepted_at = putter.put_at(seen, &format!("state/{n:010}"), n).await?;
+            newest.fetch_max(accepted_at.get(), Ordering::Relaxed);
+            Ok::<(), BoxError>(())
         }
+    });
+    puts.buffer_unordered(4_096).try_for_each(async |()| Ok(())).await?;
+    let mut seen = StateVersion::new(newest.into_inner());
+    for n in 0..plan.changes {
+        seen = putter.put_since(seen, &format!("tail-{n}"), format!("tail/{n:010}")).await?;
     }
     writer.shutdown().await;
     Ok(())
