@@ -14,6 +14,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
@@ -175,8 +176,6 @@ def check_together(all_documents):
                         problem(f"{named(it)}: no container has the port {port['targetPort']}")
         if it["kind"] in ("PodDisruptionBudget", "Deployment"):
             selected(it["spec"]["selector"]["matchLabels"], it)
-        if it["kind"] == "NetworkPolicy":
-            selected(it["spec"]["podSelector"]["matchLabels"], it)
         if it["kind"] in ("HorizontalPodAutoscaler", "ScaledObject"):
             target = it["spec"]["scaleTargetRef"]["name"]
             scaled = [of for of in deployments if of["metadata"]["name"] == target]
@@ -186,10 +185,37 @@ def check_together(all_documents):
             account = spec.get("serviceAccountName")
             if names and account and account not in names:
                 problem(f"{named(it)}: no account {account}")
+    check_policies(all_documents)
     seen = [(it["kind"], it["metadata"]["name"]) for it in all_documents]
     for it in set(seen):
         if seen.count(it) > 1:
             problem(f"{it} is there more than once")
+
+
+def check_policies(all_documents):
+    """Where there are network policies, each pod has one, but that of `helm test`,
+    which has to be let in."""
+    policies = [it["spec"] for it in all_documents if it["kind"] == "NetworkPolicy"]
+    if not policies:
+        return
+
+    def selects(selector, labels):
+        return selector["matchLabels"].items() <= labels.items() if selector else True
+
+    for it in all_documents:
+        if it["kind"] in ("Deployment", "CronJob"):
+            template = it["spec"].get("jobTemplate", it)["spec"]["template"]
+            found = [of for of in policies if selects(of["podSelector"], template["metadata"]["labels"])]
+            if len(found) != 1:
+                problem(f"{named(it)}: {len(found)} network policies are for its pods, and not one")
+        if it["kind"] == "Pod":
+            for of in policies:
+                peers = [peer for rule in of.get("ingress", []) for peer in rule.get("from", [])
+                         if "grpc" in [port["port"] for port in rule["ports"]]]
+                if "ingress" in of and not any(
+                        "podSelector" in peer and selects(peer["podSelector"], it["metadata"]["labels"])
+                        for peer in peers):
+                    problem(f"{named(it)}: is not let in by the policy of {of['podSelector']}")
 
 
 def check(*paths):
@@ -217,8 +243,27 @@ def check(*paths):
             problem(f"Kubernetes {version}: {done.stdout} {done.stderr}")
 
 
+def make_secrets(into):
+    """What secrets hold, in the places where pods have them below /etc/headwater."""
+    for name in ("tls", "auth", "keys", "writer-token"):
+        pathlib.Path(into, name).mkdir()
+    tls = pathlib.Path(into, "tls")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                    "-nodes", "-days", "2", "-subj", "/CN=headwater", "-addext", "subjectAltName=DNS:headwater",
+                    "-keyout", tls / "tls.key", "-out", tls / "tls.crt"],
+                   check=True, capture_output=True)
+    (tls / "ca.crt").write_text((tls / "tls.crt").read_text())
+    for name in ("auth.toml", "rights.toml"):
+        pathlib.Path(into, "auth", name).write_text("")
+    pathlib.Path(into, "keys/keyring").write_text(f"names {'1' * 64}\nkey first {'2' * 64}\n")
+    pathlib.Path(into, "writer-token/token").write_text("hw_0000000000000000_" + "0" * 64)
+
+
 def flags(programs, *paths):
     known = {}
+    temporary = tempfile.TemporaryDirectory()
+    secrets = temporary.name
+    make_secrets(secrets)
 
     def help_of(*command):
         if command not in known:
@@ -244,17 +289,15 @@ def flags(programs, *paths):
                         if name.startswith("HEADWATER_") and name != "HEADWATER_LOG" and name not in variables:
                             problem(f"{named(document)}: {command} has no variable {name}")
                     if document["kind"] == "Deployment":
-                        check_config(programs, path, document, it)
+                        check_config(programs, path, document, it, secrets)
 
 
-def check_config(programs, path, document, container):
-    """Values too, where they name no file that is only in the pod."""
-    mounts = {it["name"] for it in container.get("volumeMounts", [])}
-    if mounts - {"cache"}:
-        return
-    variables = {it["name"]: it["value"] for it in container["env"] if "value" in it}
+def check_config(programs, path, document, container, secrets):
+    """Values too: whether the program would start with them."""
+    here = lambda it: it.replace("/etc/headwater/", f"{secrets}/")
+    variables = {it["name"]: here(it["value"]) for it in container["env"] if "value" in it}
     program = pathlib.Path(programs, container["command"][0].rsplit("/", 1)[1])
-    done = subprocess.run([program, *container["args"], "--check-config"], env=variables,
+    done = subprocess.run([program, *map(here, container["args"]), "--check-config"], env=variables,
                           capture_output=True, text=True)
     if done.returncode != 0:
         problem(f"{pathlib.Path(path).name}: {named(document)} would not start: {done.stderr}")

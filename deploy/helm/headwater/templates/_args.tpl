@@ -11,7 +11,8 @@ before what the chart says. */}}
 {{- if $values.tls.clientCertificates }}
 - --listen-tls-client-ca-file=/etc/headwater/tls/ca.crt
 {{- end }}
-{{- else if $values.tls.insecure }}
+{{- end }}
+{{- if $values.tls.insecure }}
 - --insecure-listen
 {{- end }}
 {{- if $values.auth.existingSecret }}
