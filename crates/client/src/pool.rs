@@ -6,12 +6,17 @@
 //!   there is no other: the pool never refuses to try.
 //! - Names are resolved again after a failure, not more often than
 //!   [`RESOLVE_INTERVAL`]. Addresses that are still there keep their connection.
-//! - Nobody waits for a slow resolver while a server is known that has not failed.
+//! - Nobody waits for a slow resolver while a server is known that has not failed,
+//!   and not for long while any is known.
+//! - A query that is lost is not waited for: another one goes out beside it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 use tonic::service::interceptor::InterceptedService;
 
@@ -27,6 +32,17 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for names while there is a server that could be asked. Resolvers
 /// answer within milliseconds, or after seconds: when a query is lost.
 const RESOLVE_WAIT: Duration = Duration::from_millis(250);
+
+/// Likewise where all of them have failed. They may be back under their addresses,
+/// and a name that leads to others is asked for again with the next attempt.
+const RESOLVE_WAIT_SUSPECT: Duration = Duration::from_secs(1);
+
+/// After this time without an answer a name is asked for once more, beside the
+/// queries that are out: the system's resolver takes five seconds to repeat one.
+const QUERY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Queries for one name at a time.
+const QUERIES_MAX: usize = 4;
 
 /// Most servers of one role. A name that resolves to more is cut.
 const PEERS_MAX: usize = 1_024;
@@ -150,24 +166,55 @@ impl Pool {
             }
             state.has_live()
         };
-        if !has_live {
-            let _resolving = self.resolving.lock().await;
-            return if self.state().is_resolution_due() { self.resolve().await } else { Ok(()) };
+        if has_live {
+            // One caller tries for a moment; the others go on with what is known.
+            let Ok(_resolving) = self.resolving.try_lock() else { return Ok(()) };
+            return self.resolve_within(RESOLVE_WAIT).await;
         }
-        // One caller tries for a moment; the others go on with what is known.
-        let Ok(_resolving) = self.resolving.try_lock() else { return Ok(()) };
-        if let Ok(resolved) = timeout(RESOLVE_WAIT, self.resolve()).await {
+        let _resolving = self.resolving.lock().await;
+        let (is_due, knows_none) = {
+            let state = self.state();
+            (state.is_resolution_due(), state.peers.is_empty())
+        };
+        if !is_due {
+            return Ok(());
+        }
+        if knows_none {
+            self.resolve().await
+        } else {
+            self.resolve_within(RESOLVE_WAIT_SUSPECT).await
+        }
+    }
+
+    /// For a pool that knows servers: goes on with those after `wait`.
+    async fn resolve_within(&self, wait: Duration) -> Result<(), Unresolved> {
+        if let Ok(resolved) = timeout(wait, self.resolve()).await {
             return resolved;
         }
         self.state().resolved_at = Some(Instant::now());
         Ok(())
     }
 
+    /// The first answer to queries for one name.
+    async fn query(&self, address: &Address) -> io::Result<Vec<SocketAddr>> {
+        let query = || self.network.resolve(&address.host, address.port);
+        let mut queries = FuturesUnordered::from_iter([query()]);
+        loop {
+            match timeout(QUERY_AGAIN, queries.next()).await {
+                Ok(Some(answer)) => return answer,
+                // None is out any more, which does not happen: each answer ends this.
+                Ok(None) => queries.push(query()),
+                Err(_) if queries.len() < QUERIES_MAX => queries.push(query()),
+                Err(_) => {}
+            }
+        }
+    }
+
     async fn resolve(&self) -> Result<(), Unresolved> {
         let mut found = Vec::new();
         let mut unresolved = None;
         for address in &self.addresses {
-            match self.network.resolve(&address.host, address.port).await {
+            match self.query(address).await {
                 Ok(addresses) => found.extend(addresses.into_iter().map(|it| (it, address))),
                 Err(error) => {
                     let detail = error.to_string();

@@ -86,6 +86,32 @@ async fn a_silent_resolver_holds_nobody_back_while_a_server_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_query_without_an_answer_is_not_the_last_one() {
+    let deployment = Deployment::of(1);
+    let session = deployment.client().session(HISTORY);
+    deployment.network.lose_queries(2);
+
+    session.get("k", Consistency::Any).await.unwrap();
+
+    assert_eq!(deployment.network.resolutions(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_servers_have_failed_they_are_tried_while_the_resolver_is_silent() {
+    let deployment = Deployment::of(1);
+    let session = deployment.client().session(HISTORY);
+    session.get("k", Consistency::Any).await.unwrap();
+    deployment.network.silence_the_resolver();
+    deployment.network.take_down(address(1));
+    let reading = tokio::spawn(async move { session.get("k", Consistency::Any).await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+
+    deployment.start(1);
+
+    reading.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unproved_read_moves_to_another_replica() {
     let deployment = Deployment::of(2);
     let session = deployment.client().session(HISTORY);

@@ -24,6 +24,8 @@ struct State {
     resolutions: usize,
     /// Queries get no answer.
     is_silent: bool,
+    /// So many queries get none.
+    queries_lost: usize,
     dials: Vec<SocketAddr>,
 }
 
@@ -62,6 +64,11 @@ impl FakeNetwork {
         self.0.lock().unwrap().is_silent = true;
     }
 
+    /// The next `n` queries get no answer.
+    pub(crate) fn lose_queries(&self, n: usize) {
+        self.0.lock().unwrap().queries_lost = n;
+    }
+
     pub(crate) fn resolutions(&self) -> usize {
         self.0.lock().unwrap().resolutions
     }
@@ -72,7 +79,8 @@ impl Network for FakeNetwork {
         let mut state = self.0.lock().unwrap();
         state.resolutions += 1;
         let found = state.names.get(host).cloned().ok_or(io::ErrorKind::NotFound.into());
-        if state.is_silent {
+        if state.is_silent || 0 < state.queries_lost {
+            state.queries_lost = state.queries_lost.saturating_sub(1);
             return Box::pin(std::future::pending());
         }
         Box::pin(async move { found })
