@@ -12,9 +12,10 @@ use headwater_core::operation::{Issue, Key, Mutation, Operation, Request};
 use headwater_core::publish::Answer;
 use headwater_core::version::StateVersion;
 use headwater_daemon::serve::{Listening, Services};
+use headwater_daemon::writer_line::WriterLineOptions;
 use headwater_replica::{Consistency, Reader, Replica, ReplicaConfig};
 use headwater_store::{Clock, Entropy, HeadRead, Latency, Meter, Readings, Store};
-use headwater_writer::{Question, Writer, WriterConfig};
+use headwater_writer::{GrpcLine, Question, Writer, WriterConfig};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -57,6 +58,38 @@ impl World {
         let (store, meter) = self.store();
         let (config, entropy) = (WriterConfig::default(), self.entropy.clone());
         Ok((headwater_writer::start(store, config, entropy, Clock::system())?, meter))
+    }
+
+    /// A writer that others can reach over a socket of this machine, and that
+    /// hands operations to them where they contend. It is served until the token
+    /// is cancelled.
+    pub(crate) async fn linked_writer(
+        &self,
+        stop: CancellationToken,
+    ) -> Result<(Writer, Arc<Meter>), BoxError> {
+        let listening = Listening::bind(([127, 0, 0, 1], 0).into()).await?;
+        let config = WriterConfig {
+            advertise: format!("http://{}", listening.local_address()),
+            forward_to: vec!["127.0.0.1".to_owned()],
+            ..WriterConfig::default()
+        };
+        let (store, meter) = self.store();
+        let writer = headwater_writer::start_linked(
+            store,
+            config,
+            self.entropy.clone(),
+            Clock::system(),
+            &headwater_daemon::metrics::none(),
+            Some(Arc::new(GrpcLine::new(WriterLineOptions::default()))),
+        )?;
+        let services = Services::new().with(writer.forward_service());
+        let serving = listening.serve(services, stop, Duration::from_secs(5));
+        tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                eprintln!("headwater-bench: the server failed: {error}");
+            }
+        });
+        Ok((writer, meter))
     }
 
     /// A replica that has opened the history.

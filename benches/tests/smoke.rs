@@ -78,6 +78,9 @@ fn writers_that_contend_are_compared_with_one() {
     assert!(0.0 < figure(&lines[1], "togetherToAlone"));
     assert!(figure(&lines[1], "slowestToMean") <= 1.0);
     assert!(1.0 <= figure(&lines[1], "attemptsPerReplacement"));
+    assert_eq!(figure(&lines[1], "forwarding"), 0.0);
+    assert!(0.0 < figure(&lines[2], "togetherToAlone"));
+    assert_eq!(figure(&lines[2], "forwarding"), 1.0);
 }
 
 #[test]

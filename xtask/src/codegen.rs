@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     "headwater/v1/write.proto",
     "headwater/v1/read.proto",
     "headwater/v1/watch.proto",
+    "headwater/v1/forward.proto",
     "headwater/v1/process.proto",
 ];
 

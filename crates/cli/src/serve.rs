@@ -24,10 +24,11 @@ use headwater_daemon::serve::Services;
 use headwater_daemon::telemetry::with_causes;
 use headwater_daemon::trust::{TrustOptions, Untrusted};
 use headwater_daemon::usage::Usage;
+use headwater_daemon::writer_line::WriterLineOptions;
 use headwater_replica::{PushedHead, ReadinessOptions, Replica};
 use headwater_store::Clock;
 use headwater_store::probe::Unfit;
-use headwater_writer::{HeadNotice, PublishedHead, WriterConfig};
+use headwater_writer::{GrpcLine, HeadNotice, PublishedHead, WriterConfig};
 use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -59,6 +60,9 @@ pub struct ServeArgs {
     /// The writer's settings.
     #[command(flatten, next_help_heading = "Writer")]
     pub writer: WriterConfig,
+    /// How it connects to other writers.
+    #[command(flatten)]
+    pub writers_line: WriterLineOptions,
     /// The replica's settings.
     #[command(flatten)]
     pub replica: ReplicaFlags,
@@ -102,12 +106,14 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     process.trust(&args.trust, &opened).await.map_err(|error| untrusted(&error))?;
     let listening = process.listen(args.listen).await.map_err(|error| refused(&error))?;
     let meter = process.meter();
-    let writer = headwater_writer::start_measured(
+    let line = GrpcLine::new(args.writers_line.clone());
+    let writer = headwater_writer::start_linked(
         Arc::clone(&opened.store),
         args.writer.clone(),
         process.entropy(),
         Clock::system(),
         &meter,
+        Some(Arc::new(line)),
     )
     .map_err(|error| refused(&error))?;
     let replica = headwater_replica::start_measured(
@@ -131,6 +137,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
         .with(writer.write_service())
         .with(writer.history_service())
         .with(writer.retention_service())
+        .with(writer.forward_service())
         .with(replica.service())
         .with(Usage::service(opened.meter))
         .with(replica.watch_service(process.leaving()));

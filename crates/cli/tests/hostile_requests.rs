@@ -282,6 +282,7 @@ async fn services() -> Routes {
         .add_service(writer.write_service())
         .add_service(writer.history_service())
         .add_service(writer.retention_service())
+        .add_service(writer.forward_service())
         .add_service(replica.service())
         .add_service(replica.watch_service(CancellationToken::new()))
         .add_service(Usage::service(meter));

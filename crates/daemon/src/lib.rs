@@ -8,8 +8,8 @@
 //! as every service says them), [`deadline`] (how long a request may take),
 //! [`tls`], [`auth`], [`limit`] and [`audit`] (who calls, what they may do, how
 //! much of it, and what is written down; [`security`] puts them together),
-//! [`options`] that the binaries share, [`keys`] and [`trust`] among them. Not
-//! in here: any service of ours, and any decision of the protocol.
+//! [`writer_line`] (connections that a process makes to writers), [`options`] that
+//! the binaries share, [`keys`] and [`trust`] among them. Not in here: any service of ours, and any decision of the protocol.
 
 pub mod admin;
 pub mod audit;
@@ -37,3 +37,4 @@ pub mod tls;
 pub mod trace;
 pub mod trust;
 pub mod usage;
+pub mod writer_line;

@@ -68,6 +68,12 @@ impl Origin {
         Some(if span.is_sampled() { Parent::Wanted(Self(span)) } else { Parent::NotWanted })
     }
 
+    /// The value of [`HEADER`] for a call that is made for it.
+    pub fn traceparent(&self) -> String {
+        let Self(span) = self;
+        format!("00-{}-{}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags())
+    }
+
     /// Makes `span`, which has not been entered yet, a part of the trace.
     pub fn adopt(&self, span: &Span) {
         let parent = Context::new().with_remote_span_context(self.0.clone());
@@ -98,8 +104,7 @@ fn is_wanted(span: &SpanContext) -> bool {
 /// The value of [`HEADER`] for a call that is made now, if it is traced: what
 /// `ClientBuilder::trace_context` of the client takes.
 pub fn traceparent() -> Option<String> {
-    let Origin(span) = Origin::current()?;
-    Some(format!("00-{}-{}-{:02x}", span.trace_id(), span.span_id(), span.trace_flags()))
+    Origin::current().map(|it| it.traceparent())
 }
 
 /// The layer that makes OpenTelemetry spans of what is traced, and of nothing

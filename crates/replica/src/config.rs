@@ -7,7 +7,7 @@ use headwater_state::HydrationRate;
 use serde::Deserialize;
 
 use crate::watch::FeedLimits;
-use crate::writer_line::WriterLineOptions;
+use headwater_daemon::writer_line::WriterLineOptions;
 
 /// Settings of one replica. Unknown keys in a file are refused.
 ///

@@ -45,7 +45,6 @@ mod scans;
 mod service;
 mod times;
 mod watch;
-mod writer_line;
 
 pub use self::changes::ChangeRange;
 pub use self::config::{ConfigError, ReplicaConfig};
@@ -62,4 +61,4 @@ pub use self::watch::{
     KeyFilter, SnapshotMode, Watch, WatchEnd, WatchEvent, WatchFailure, WatchFigures, WatchMessage,
     WatchOptions, WatchedChange, WatchedMutation, prefix_range,
 };
-pub use self::writer_line::WriterLineOptions;
+pub use headwater_daemon::writer_line::WriterLineOptions;

@@ -23,7 +23,7 @@ use tonic::transport::Endpoint;
 
 use crate::follower::PushedHead;
 use crate::histories::Histories;
-use crate::writer_line::{Dial, WriterLine, WriterLineOptions};
+use headwater_daemon::writer_line::{Dial, WriterLine, WriterLineOptions};
 
 /// Histories of one stream, as the contract limits them. Past it a new stream
 /// is opened with those that are open then.

@@ -26,6 +26,7 @@ mod chaos;
 mod client;
 mod dice;
 mod disk;
+mod handing;
 pub mod kept;
 mod link;
 mod model;

@@ -9,6 +9,7 @@ use headwater_writer::WriterConfig;
 
 use crate::dice::Dice;
 use crate::disk::DiskPlan;
+use crate::handing;
 use crate::weather::Weather;
 
 /// How a plan is drawn.
@@ -157,7 +158,7 @@ fn swarm(seed: u64) -> Plan {
     let n_replicas = dice.pick(&[1, 1, 2, 3]);
     let is_limited = dice.percent(10);
     let shared = writer_config(&dice);
-    let writers = (0..n_writers)
+    let mut writers: Vec<_> = (0..n_writers)
         // Processes of one service have one configuration, mostly.
         .map(|_| if dice.percent(80) { shared.clone() } else { writer_config(&dice) })
         .map(|it| able(it, is_limited))
@@ -168,6 +169,13 @@ fn swarm(seed: u64) -> Plan {
     let lasts = dice.ms(5_000, 60_000);
     // By labels of their own, so that seeds which were kept stay what they are.
     let more = Dice::new(seed, "plan: watches and stewards");
+    let linked = Dice::new(seed, "plan: writers that hand over");
+    if linked.percent(60) {
+        // All of a deployment, mostly.
+        let part = linked.pick(&[100, 100, 70]);
+        let some = writers.iter_mut().enumerate().filter(|_| linked.percent(part));
+        some.for_each(|(index, it)| handing::link_up(index, it));
+    }
     Plan {
         seed,
         kind: Kind::Swarm,

@@ -12,7 +12,9 @@ use headwater_core::id::HistoryName;
 use headwater_replica::{Reader, Replica, ReplicaConfig};
 use headwater_state::{DiskCache, DiskReadings};
 use headwater_store::{Clock, Layers, LayersConfig, Store};
-use headwater_writer::{AskError, HeadNotice, Question, Told, Writer, WriterConfig};
+use headwater_writer::{
+    AskError, Handed, HeadNotice, Line, Question, Taken, Told, Writer, WriterConfig,
+};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 
@@ -133,12 +135,13 @@ impl Process {
         self.state().life.as_ref().is_some_and(|it| it.is_silent.load(Ordering::Relaxed))
     }
 
-    /// Starts a process, if none lives. Nothing is kept of the one before.
+    /// Starts a process, if none lives. Nothing is kept of the one before. A
+    /// writer reaches others over `others`.
     ///
     /// # Panics
     ///
     /// When the plan's settings are refused: a defect of the plan.
-    pub(crate) fn start(&self) {
+    pub(crate) fn start(&self, others: Arc<dyn Line>) {
         let mut state = self.state();
         if state.life.is_some() {
             return;
@@ -163,7 +166,8 @@ impl Process {
             script: std::mem::take(&mut state.script),
         });
         let layers = Layers::around(Arc::new(link), layers, entropy(seed, &label("repeats")));
-        let server = server(&state.role, layers.store, cache.clone(), seed, &label("service"));
+        let seed = (seed, &*label("service"));
+        let server = server(&state.role, layers.store, cache.clone(), seed, others);
         state.life = Some(Life { server, is_silent, cache, tasks: JoinSet::new() });
     }
 
@@ -202,15 +206,17 @@ fn server(
     role: &Role,
     store: Arc<dyn Store>,
     cache: Option<DiskCache>,
-    seed: u64,
-    label: &str,
+    (seed, label): (u64, &str),
+    line: Arc<dyn Line>,
 ) -> Server {
     let refused = |it: &dyn std::error::Error| panic!("the plan's settings are refused: {it}");
     match role {
         Role::Writer(config) => {
             let config = WriterConfig::clone(config);
             let clock = clock(&Dice::new(seed, &format!("{label}: clock")));
-            match headwater_writer::start(store, config, entropy(seed, label), clock) {
+            let (entropy, none) = (entropy(seed, label), headwater_daemon::metrics::none());
+            let line = Some(line);
+            match headwater_writer::start_linked(store, config, entropy, clock, &none, line) {
                 Ok(writer) => Server::Writer(writer),
                 Err(error) => refused(&error),
             }
@@ -252,6 +258,14 @@ impl Serving {
         match self {
             Self::Writer(writer) => writer.ask(history, question).await,
             Self::Replica(_) => Err(AskError::ShuttingDown),
+        }
+    }
+
+    /// Hands operations of another writer over; `None` where nothing is heard.
+    pub(crate) async fn take(&self, handed: Handed) -> Option<Taken> {
+        match self {
+            Self::Writer(writer) => writer.take_handed(handed).await,
+            Self::Replica(_) => None,
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Report {
     pub operations: u64,
     /// Reads among them.
     pub reads: u64,
+    /// Operations that writers handed to each other.
+    pub handed: u64,
     /// Submissions, repeats included.
     pub attempts: u64,
     /// Rejections that clients were told.
@@ -260,6 +262,7 @@ pub(crate) fn report(world: &Arc<World>, done: &Done) -> Report {
         violations,
         operations: count(&done.operations),
         reads: count(&done.reads),
+        handed: world.n_handed(),
         attempts: count(&done.attempts),
         rejected: count(&done.rejected),
         unknown: count(&done.unknown),

@@ -24,6 +24,7 @@ pub struct Totals {
     /// Runs with all three.
     pub with_all: u64,
     reads: u64,
+    handed: u64,
     attempts: u64,
     rejected: u64,
     unknown: u64,
@@ -58,6 +59,7 @@ impl Totals {
         self.with_all += u64::from(has_death && has_loss && has_sweep);
         self.operations += report.operations;
         self.reads += report.reads;
+        self.handed += report.handed;
         self.attempts += report.attempts;
         self.rejected += report.rejected;
         self.unknown += report.unknown;
@@ -111,7 +113,8 @@ impl fmt::Display for Totals {
         writeln!(
             f,
             "{watched} versions told by watches, {pins} pins, {forks} forks, {restores} restores, \
-             {epochs} epochs raised"
+             {epochs} epochs raised, {} operations handed from writer to writer",
+            self.handed
         )?;
         writeln!(
             f,

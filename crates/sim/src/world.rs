@@ -1,18 +1,20 @@
 //! Everything of one run, as its parties share it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use headwater_core::id::HistoryName;
 use headwater_replica::{PushedHead, Replica};
-use headwater_writer::{HeadNotice, PublishedHead};
+use headwater_writer::{Handed, HeadNotice, LineError, PublishedHead, Taken};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::bucket::Bucket;
 use crate::dice::Dice;
+use crate::handing::Way;
 use crate::plan::Plan;
 use crate::process::{Process, Role, Serving, Surroundings};
 use crate::trace::{Keep, Trace};
@@ -29,6 +31,9 @@ pub(crate) struct World {
     pub(crate) histories: Vec<HistoryName>,
     truth: Arc<Mutex<Truth>>,
     network: Dice,
+    /// For what goes between writers.
+    handing: Dice,
+    n_handed: AtomicU64,
     began: Instant,
     is_over: AtomicBool,
 }
@@ -68,6 +73,7 @@ impl World {
         let histories =
             (0..plan.histories).filter_map(|n| HistoryName::parse(&format!("h{n}")).ok());
         let network = Dice::new(plan.seed, "network");
+        let handing = Dice::new(plan.seed, "network between writers");
         Arc::new(Self {
             histories: histories.collect(),
             plan,
@@ -77,6 +83,8 @@ impl World {
             processes,
             truth,
             network,
+            handing,
+            n_handed: AtomicU64::new(0),
             began: Instant::now(),
             is_over: AtomicBool::new(false),
         })
@@ -115,7 +123,7 @@ impl World {
         if process.is_alive() {
             return;
         }
-        process.start();
+        process.start(Arc::new(Way::new(self, index)));
         let world = Arc::downgrade(self);
         process.serve(move |serving| {
             serving.listen(move |notice| {
@@ -162,6 +170,36 @@ impl World {
         Heard { answer: answer.await.ok(), was_repeated }
     }
 
+    /// Hands operations of one writer to another. What was sent arrives, also
+    /// when its sender waits no longer.
+    pub(crate) async fn hand(
+        self: &Arc<Self>,
+        from: usize,
+        to: usize,
+        handed: Handed,
+    ) -> Result<Taken, LineError> {
+        let n = handed.operations.len() as u64;
+        let is_there = self.processes.get(to).is_some_and(Process::is_alive);
+        self.trace.event(format_args!("process {from}: hands {n} operations to process {to}"));
+        if !is_there {
+            return Err(LineError::NotTaken);
+        }
+        self.n_handed.fetch_add(n, Ordering::Relaxed);
+        let trip = self.plan.to_processes.trip(&self.handing, &self.climate, None);
+        let (reply, answer) = oneshot::channel();
+        let serve = move |serving: Serving| {
+            let handed = handed.clone();
+            async move { serving.take(handed).await }.boxed()
+        };
+        tokio::spawn(Arc::clone(self).travel(Party::Process(from), to, trip, serve, reply));
+        answer.await.ok().flatten().ok_or(LineError::NoAnswer)
+    }
+
+    /// Operations that writers handed to each other.
+    pub(crate) fn n_handed(&self) -> u64 {
+        self.n_handed.load(Ordering::Relaxed)
+    }
+
     async fn travel<A: Send + 'static>(
         self: Arc<Self>,
         from: Party,
@@ -189,6 +227,7 @@ impl World {
         let serve = Arc::new(serve);
         let again = Arc::clone(&serve);
         let climate = Arc::clone(&self.climate);
+        let deaths = process.deaths();
         process.serve(move |serving| async move {
             let answer = serve(serving).await;
             sleep(back).await;
@@ -198,6 +237,11 @@ impl World {
         });
         if let Fate::Repeats { after } = fate {
             sleep(after).await;
+            // What lies between two writers repeats on a connection, which ends
+            // with either. A client's call may find the next life there.
+            if matches!(from, Party::Process(_)) && process.deaths() != deaths {
+                return;
+            }
             process.serve(move |serving| async move { drop(again(serving).await) });
         }
     }

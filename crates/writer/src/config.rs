@@ -9,6 +9,8 @@ use headwater_core::publish::Settings;
 use headwater_core::receipt::Window;
 use serde::Deserialize;
 
+use crate::forward::{Hosts, Rules};
+
 /// Settings of a writer. Limits hold for each history: the defaults suit a few
 /// busy histories, or many quiet ones, in 256 MiB of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, clap::Args)]
@@ -33,6 +35,19 @@ pub struct WriterConfig {
         env = "HEADWATER_WRITER_ADVERTISE"
     )]
     pub advertise: String,
+    /// Hosts of other writers that operations may be forwarded to, where several
+    /// writers contend for a history: names, ends of names with a dot in front
+    /// (`.writers.svc`), or `*`. Separated by commas. None: nothing is forwarded.
+    /// How connections are made is said by the options for connections to
+    /// writers.
+    #[arg(
+        long = "writer-forward-to",
+        id = "writer-forward-to",
+        value_name = "HOSTS",
+        value_delimiter = ',',
+        env = "HEADWATER_WRITER_FORWARD_TO"
+    )]
+    pub forward_to: Vec<String>,
     /// Operations of one history that may wait for their outcome. Past it,
     /// `QUEUE_FULL`. 16,384 is 0.8 s at 20,000 operations a second.
     #[arg(
@@ -277,6 +292,7 @@ impl Default for WriterConfig {
         Self {
             publisher_id: String::new(),
             advertise: String::new(),
+            forward_to: Vec::new(),
             queue_operations_max: 16_384,
             queue_bytes_max: 64 << 20,
             batch_operations_max: 4_096,
@@ -341,6 +357,15 @@ impl WriterConfig {
         if !self.advertise.is_empty() && self.address().is_none() {
             let rule = "http:// or https://, a host, and a port, or empty";
             return Err(ConfigError { field: "advertise", value: self.advertise.clone(), rule });
+        }
+        let is_bad = |it: &&String| !Hosts::is_rule(it);
+        if let Some(value) = self.forward_to.iter().find(is_bad).cloned() {
+            let rule = "a host, the end of one with a dot in front, or `*`";
+            return Err(ConfigError { field: "forward_to", value, rule });
+        }
+        if Hosts::MAX < self.forward_to.len() {
+            let value = self.forward_to.len().to_string();
+            return Err(ConfigError { field: "forward_to", value, rule: "at most 256 hosts" });
         }
         let counts = [
             ("queue_operations_max", self.queue_operations_max as u64),
@@ -418,6 +443,11 @@ impl WriterConfig {
         WriterAddress::parse(&self.advertise).ok()
     }
 
+    /// To whom operations may go.
+    pub(crate) fn rules(&self, publisher_id: String) -> Rules {
+        Rules { publisher_id, address: self.address(), hosts: Hosts::new(&self.forward_to) }
+    }
+
     pub(crate) fn operation_timeout(&self) -> Duration {
         Duration::from_millis(self.operation_timeout_ms)
     }
@@ -458,6 +488,16 @@ mod tests {
         for text in ["writer-0:7410", "http://writer-0:7410/", "http://"] {
             assert_eq!(with(text).validate().unwrap_err().field, "advertise");
         }
+    }
+
+    #[test]
+    fn operations_go_to_hosts() {
+        let with = |text: &str| {
+            let forward_to = vec!["writer-0".to_owned(), text.to_owned()];
+            WriterConfig { forward_to, ..WriterConfig::default() }
+        };
+        with(".writers.svc").validate().unwrap();
+        assert_eq!(with("http://writer-1").validate().unwrap_err().field, "forward_to");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use headwater_daemon::process::{PageOf, Process};
 use headwater_daemon::serve::Services;
 use headwater_daemon::trust::TrustOptions;
 use headwater_daemon::usage::Usage;
+use headwater_daemon::writer_line::WriterLineOptions;
 use headwater_store::Clock;
 
-use crate::WriterConfig;
+use crate::{GrpcLine, WriterConfig};
 
 /// Accepts operations over gRPC, and publishes them in an object store.
 #[derive(Clone, Debug, Parser)]
@@ -38,6 +39,9 @@ pub struct WriterDaemon {
     /// The writer's own settings.
     #[command(flatten, next_help_heading = "Writer")]
     pub writer: WriterConfig,
+    /// How it connects to other writers.
+    #[command(flatten)]
+    pub writers_line: WriterLineOptions,
 }
 
 impl Daemon for WriterDaemon {
@@ -59,7 +63,9 @@ impl Daemon for WriterDaemon {
         process.trust(&self.trust, &opened).await?;
         let (entropy, clock) = (process.entropy(), Clock::system());
         let meter = process.meter();
-        let writer = crate::start_measured(opened.store, self.writer, entropy, clock, &meter)?;
+        let line = Arc::new(GrpcLine::new(self.writers_line));
+        let writer =
+            crate::start_linked(opened.store, self.writer, entropy, clock, &meter, Some(line))?;
         let listening = process.listen(self.listen).await?;
         println!("headwater-writer listens on {}", listening.local_address());
         process.show(PageOf {
@@ -73,6 +79,7 @@ impl Daemon for WriterDaemon {
             .with(writer.write_service())
             .with(writer.history_service())
             .with(writer.retention_service())
+            .with(writer.forward_service())
             .with(Usage::service(opened.meter));
         let served = process.serve(listening, services).await;
         writer.shutdown().await;

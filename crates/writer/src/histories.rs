@@ -1,5 +1,6 @@
 //! The histories that are open in this process.
 
+mod forwarding;
 mod overview;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WriterConfig;
 use crate::driver::{AskError, Asked, Command, Driver, Parts, Question, Told};
 use crate::figures::{Figures, Shown};
+use crate::forward::{Forwarding, Line, Outbound, Repeats, Route, Rules};
 use crate::keeper::keep;
 use crate::metrics::{Full, WriterMetrics};
 use crate::room::{Place, Room};
@@ -93,6 +95,12 @@ pub(crate) struct Histories {
     notices: broadcast::Sender<HeadNotice>,
     figures: Arc<Figures>,
     pub(crate) subscribers: Subscribers,
+    /// What every history's route keeps to.
+    rules: Arc<Rules>,
+    /// The way to other writers, where there is one.
+    forwarding: Option<Forwarding>,
+    /// Messages of other writers that came already.
+    repeats: Mutex<Repeats>,
     open: Mutex<Open>,
     /// Ends what runs beside the drivers.
     stopping: CancellationToken,
@@ -121,6 +129,9 @@ struct Handle {
     used: u64,
     /// What its driver leaves for those who look.
     shown: watch::Receiver<Option<Shown>>,
+    route: Arc<Route>,
+    /// What hands operations over, once it was needed.
+    outgoing: Option<mpsc::Sender<Outbound>>,
 }
 
 impl Handle {
@@ -147,6 +158,7 @@ impl Histories {
         entropy: Entropy,
         clock: Clock,
         metrics: WriterMetrics,
+        line: Option<Arc<dyn Line>>,
     ) -> Arc<Self> {
         let publisher_id = match config.publisher_id.as_str() {
             "" => format!("writer-{:016x}", entropy.u64()),
@@ -159,8 +171,12 @@ impl Histories {
             n_uses: 0,
             has_keeper: false,
         };
+        let rules = Arc::new(config.rules(publisher_id.clone()));
         Arc::new(Self {
             store,
+            rules,
+            forwarding: line.map(|it| Forwarding::new(it, &entropy)),
+            repeats: Mutex::default(),
             cache: ChunkCache::new(config.chunk_cache_bytes),
             disk,
             memory: Memory::default(),
@@ -183,14 +199,14 @@ impl Histories {
         self.notices.subscribe()
     }
 
-    /// Asks, until the configured time is up.
+    /// Asks, until the configured time is up, by way of whoever publishes.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         history: &HistoryName,
         question: Question,
     ) -> Result<Told, AskError> {
         let deadline = Instant::now() + self.config.operation_timeout();
-        self.send(history, question, deadline)?.await.map_err(|_| AskError::Lost)
+        self.send_anywhere(history, question, deadline)?.await.map_err(|_| AskError::Lost)
     }
 
     /// Hands a question over. Questions of one task are taken in the order in
@@ -203,12 +219,23 @@ impl Histories {
         question: Question,
         deadline: Instant,
     ) -> Result<oneshot::Receiver<Told>, AskError> {
+        let mut open = self.lock();
+        self.hand_to_driver(&mut open, history, question, (deadline, false))
+    }
+
+    fn hand_to_driver(
+        self: &Arc<Self>,
+        open: &mut Open,
+        history: &HistoryName,
+        question: Question,
+        (deadline, may_move): (Instant, bool),
+    ) -> Result<oneshot::Receiver<Told>, AskError> {
         let (reply, answer) = oneshot::channel();
         let (at, origin) = (Instant::now(), Origin::current());
-        let mut open = self.lock();
-        let handle = self.handle(&mut open, history)?;
+        let handle = self.handle(open, history)?;
         let permits = self.permits(handle, &question)?;
-        let command = Command::Ask(Asked { question, at, origin, deadline, reply, permits });
+        let asked = Asked { question, at, origin, deadline, reply, permits, may_move };
+        let command = Command::Ask(asked);
         // Room for every permit: it is never full. It is closed when its driver
         // has ended for want of questions; a new one takes over, with a queue
         // of its own.
@@ -218,7 +245,7 @@ impl Histories {
             if let Some(histories) = &mut open.histories {
                 histories.remove(history);
             }
-            let handle = self.handle(&mut open, history)?;
+            let handle = self.handle(open, history)?;
             asked.permits = self.permits(handle, &asked.question)?;
             handle.commands.try_send(Command::Ask(asked)).map_err(|_| AskError::Lost)?;
         }
@@ -321,9 +348,11 @@ impl Histories {
             place: Arc::clone(&place),
             used: *n_uses,
             shown,
+            route: Arc::new(Route::new(history.clone(), Arc::clone(&self.rules))),
+            outgoing: None,
         };
         while tasks.try_join_next().is_some() {}
-        let driver = Driver::new(self.parts(history, place, left));
+        let driver = Driver::new(self.parts(history, place, left, Arc::clone(&handle.route)));
         let may_end = {
             let (this, history) = (Arc::downgrade(self), history.clone());
             let generation = *generation;
@@ -376,6 +405,7 @@ impl Histories {
         history: &HistoryName,
         place: Arc<Place>,
         shown: watch::Sender<Option<Shown>>,
+        route: Arc<Route>,
     ) -> Parts {
         let room = Room { histories: Arc::downgrade(self), history: history.clone(), place };
         Parts {
@@ -392,6 +422,7 @@ impl Histories {
             metrics: Arc::clone(&self.metrics),
             figures: Arc::clone(&self.figures),
             shown,
+            route,
         }
     }
 
@@ -469,6 +500,11 @@ impl Histories {
         let Some(histories) = &mut open.histories else { return true };
         // Questions are handed over under the same lock.
         if !commands.is_empty() {
+            return false;
+        }
+        // A history whose operations are handed over is in use, though not here.
+        let is_this = |it: &&Handle| it.generation == generation;
+        if histories.get(history).filter(is_this).is_some_and(|it| it.route.is_handing()) {
             return false;
         }
         if histories.get(history).is_some_and(|it| it.generation == generation) {

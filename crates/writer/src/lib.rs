@@ -25,6 +25,7 @@ mod answer;
 mod driver;
 mod figures;
 mod fork;
+mod forward;
 mod histories;
 mod history_service;
 mod keeper;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 
 use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::version::Revision;
+use headwater_proto::v1::forward_service_server::ForwardServiceServer;
 use headwater_proto::v1::history_service_server::HistoryServiceServer;
 use headwater_proto::v1::retention_service_server::RetentionServiceServer;
 use headwater_proto::v1::write_service_server::WriteServiceServer;
@@ -57,6 +59,8 @@ use tokio::time::Instant;
 pub use self::config::{ConfigError, WriterConfig};
 pub use self::driver::{AskError, Question, Told};
 pub use self::fork::Fork;
+use self::forward::ForwardRpc;
+pub use self::forward::{GrpcLine, Handed, HandedOperation, Line, LineError, Taken, Verdict};
 use self::histories::Histories;
 pub use self::histories::{HeadNotice, PUSHED_BYTES_MAX, PUSHED_HEAD_BYTES_MAX, PublishedHead};
 use self::history_service::HistoryRpc;
@@ -117,13 +121,30 @@ pub fn start_measured(
     clock: Clock,
     meter: &Meter,
 ) -> Result<Writer, StartError> {
+    start_linked(store, config, entropy, clock, meter, None)
+}
+
+/// As [`start_measured`], and hands operations of contended histories to other
+/// writers over `line`, where [`WriterConfig::forward_to`] allows it.
+///
+/// # Errors
+///
+/// [`StartError`]; nothing was started.
+pub fn start_linked(
+    store: Arc<dyn Store>,
+    config: WriterConfig,
+    entropy: Entropy,
+    clock: Clock,
+    meter: &Meter,
+    line: Option<Arc<dyn Line>>,
+) -> Result<Writer, StartError> {
     config.validate()?;
     let disk = match &config.cache_dir {
         Some(dir) => Some(DiskCache::open(dir, config.cache_disk_bytes)?),
         None => None,
     };
     let metrics = WriterMetrics::new(meter);
-    let histories = Histories::new(store, disk, config, entropy, clock, metrics);
+    let histories = Histories::new(store, disk, config, entropy, clock, metrics, line);
     metrics::observe(meter, &histories);
     Ok(Writer { histories })
 }
@@ -146,6 +167,27 @@ impl Writer {
     > {
         HistoryServiceServer::new(HistoryRpc::new(Arc::clone(&self.histories)))
             .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// The service that takes operations from other writers.
+    pub fn forward_service(
+        &self,
+    ) -> ForwardServiceServer<
+        impl headwater_proto::v1::forward_service_server::ForwardService + use<>,
+    > {
+        ForwardServiceServer::new(ForwardRpc::new(Arc::clone(&self.histories)))
+            .max_decoding_message_size(headwater_proto::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Takes operations that another writer hands over, without gRPC: for
+    /// programs with a [`Line`] of their own. `None` where the message has come
+    /// before, and its operations may have been applied.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Writer::ask`].
+    pub async fn take_handed(&self, handed: Handed) -> Option<Taken> {
+        forward::take(&self.histories, handed).await
     }
 
     /// The retention service.

@@ -84,6 +84,18 @@ label! {
 }
 
 label! {
+    /// What became of an operation that was handed to another writer.
+    pub(crate) enum Forwarded: "outcome" {
+        /// Its caller was told what the other writer said.
+        Answered = "answered",
+        /// It was not taken, or came to nothing there; decided here.
+        NotTaken = "not_taken",
+        /// Nobody knows; decided here under the same id, or out of time.
+        InDoubt = "in_doubt",
+    }
+}
+
+label! {
     /// How a sweep ended.
     pub(crate) enum SweepEnd: "outcome" {
         Complete = "complete",
@@ -111,6 +123,9 @@ pub(crate) struct WriterMetrics {
     pub(crate) applied: Counts<Upkeep>,
     pub(crate) dropped: Counts<Upkeep>,
     pub(crate) full: Counts<Full>,
+    pub(crate) forwarded: Counts<Forwarded>,
+    /// Operations that other writers handed over.
+    pub(crate) handed: Counter<u64>,
     pub(crate) sweeps: Counts<SweepEnd>,
     pub(crate) sweep_duration: Histogram<f64>,
     pub(crate) swept_objects: Counter<u64>,
@@ -195,6 +210,8 @@ impl WriterMetrics {
                 "{question}",
                 "What was not taken because something was full.",
             ),
+            forwarded: forwarded(meter),
+            handed: handed(meter),
             sweeps: Counts::new(meter, "headwater.sweeps", "{sweep}", "Sweeps that ended."),
             sweep_duration: seconds(meter, "headwater.sweep.duration", "Time of one sweep."),
             swept_objects: count(
@@ -211,6 +228,20 @@ impl WriterMetrics {
             ),
         }
     }
+}
+
+fn forwarded(meter: &Meter) -> Counts<Forwarded> {
+    Counts::new(
+        meter,
+        "headwater.forwarded.operations",
+        "{operation}",
+        "Operations of contended histories that were handed to another writer.",
+    )
+}
+
+fn handed(meter: &Meter) -> Counter<u64> {
+    let about = "Operations that other writers handed over.";
+    count(meter, "headwater.forwarded.received", "{operation}", about)
 }
 
 /// Bounds of the sizes of heads: up to the largest hard limit that can be set.

@@ -124,7 +124,7 @@ impl Session {
         let question = Question::Ask(Ask::Submit(operation.clone()));
         let told = self
             .histories
-            .send(&history, question, deadline)
+            .send_in_order(&history, question, deadline)
             .map_err(|error| answer::not_taken(About::operation(&history, &operation), &error))?;
         let waiting = async move {
             let about = About::operation(&history, &operation);

@@ -106,7 +106,7 @@ impl WriteService for WriteRpc {
         let question = Question::Ask(Ask::Submit(operation.clone()));
         let told = self
             .histories
-            .send(&history, question, deadline)
+            .send_anywhere(&history, question, deadline)
             .map_err(|error| answer::not_taken(about, &error))?
             .await
             .map_err(|_| answer::unexpected())?;

@@ -143,6 +143,7 @@ impl Server {
             .with(writer.write_service())
             .with(writer.history_service())
             .with(writer.retention_service())
+            .with(writer.forward_service())
             .with(replica.service())
             .with(Usage::service(meter))
             .with(replica.watch_service(serving.leaving.clone()))

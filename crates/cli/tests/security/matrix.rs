@@ -6,6 +6,7 @@ use headwater_daemon::auth::Role;
 use headwater_daemon::auth::methods::{METHODS, Need};
 use headwater_daemon::auth::token::NewToken;
 use headwater_proto::v1;
+use headwater_proto::v1::forward_service_client::ForwardServiceClient;
 use headwater_proto::v1::history_service_client::HistoryServiceClient;
 use headwater_proto::v1::process_service_client::ProcessServiceClient;
 use headwater_proto::v1::read_service_client::ReadServiceClient;
@@ -143,6 +144,10 @@ async fn call(channel: Channel, path: &str, history: &str, shown: &Shown) -> Res
             };
             RetentionServiceClient::new(line).fork_history(request).await.map(drop)
         }
+        "ForwardService/Forward" => {
+            let request = v1::ForwardRequest { history: name, ..Default::default() };
+            ForwardServiceClient::new(line).forward(request).await.map(drop)
+        }
         "ProcessService/GetStoreUsage" => {
             let request = v1::GetStoreUsageRequest {};
             ProcessServiceClient::new(line).get_store_usage(request).await.map(drop)
@@ -253,7 +258,7 @@ async fn every_method_refuses_who_has_not_the_role_on_the_prefix() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 22);
+    assert_eq!(checked, 23);
 
     // For the source the fork needs less than for what is made.
     let fork = "/headwater.v1.RetentionService/ForkHistory";

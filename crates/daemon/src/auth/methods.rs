@@ -63,6 +63,8 @@ pub const METHODS: &[Method] = &[
     // Of the names that begin as the caller's prefix does.
     unary("/headwater.v1.HistoryService/ListHistories", Role::Read),
     unary("/headwater.v1.WriteService/Submit", Role::Write),
+    // Other writers: what their callers may submit there, they may submit here.
+    unary("/headwater.v1.ForwardService/Forward", Role::Write),
     stream("/headwater.v1.WriteService/SubmitStream", Role::Write),
     // Whoever submitted asks; and the answer may take a replacement of the head.
     unary("/headwater.v1.WriteService/GetOperation", Role::Write),

@@ -4051,6 +4051,376 @@ pub mod watch_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForwardRequest {
+    /// The history's name, and its id. HISTORY_MISSING is what each operation comes
+    /// to where the name has another.
+    #[prost(string, tag = "1")]
+    pub history: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub history_id: ::prost::alloc::string::String,
+    /// Who forwards, as its process is named in heads: 1 to 64 of \[A-Za-z0-9.\_-\].
+    #[prost(string, tag = "3")]
+    pub publisher_id: ::prost::alloc::string::String,
+    /// 16 bytes, drawn when that process began, and the number of this message
+    /// among those of the process. A message whose number has come already is
+    /// refused with PUBLICATION_IN_DOUBT: something on the way has repeated it, and
+    /// its operations are decided once.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub life: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "5")]
+    pub number: u64,
+    /// 1 to 1,024.
+    #[prost(message, repeated, tag = "6")]
+    pub operations: ::prost::alloc::vec::Vec<ForwardedOperation>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForwardedOperation {
+    /// As its caller submitted it; `history` and `history_id` are left empty.
+    #[prost(message, optional, tag = "1")]
+    pub request: ::core::option::Option<SubmitRequest>,
+    /// How long the answer is of use, in milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub timeout_ms: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForwardResponse {
+    /// One for each operation, in their order.
+    #[prost(message, repeated, tag = "1")]
+    pub results: ::prost::alloc::vec::Vec<ForwardedResult>,
+    /// Whether others than the caller write to the history, by way of this process
+    /// or beside it. Where nobody does, forwarding only takes time.
+    #[prost(bool, tag = "2")]
+    pub is_shared: bool,
+    /// Where this process forwards operations of its own callers, if it does: the
+    /// caller does better to go there.
+    #[prost(string, tag = "3")]
+    pub instead: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForwardedResult {
+    #[prost(oneof = "forwarded_result::Result", tags = "1, 2")]
+    pub result: ::core::option::Option<forwarded_result::Result>,
+}
+/// Nested message and enum types in `ForwardedResult`.
+pub mod forwarded_result {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Result {
+        /// What Submit would have answered.
+        #[prost(message, tag = "1")]
+        Response(super::SubmitResponse),
+        /// There is no outcome. Whether the operation may have been applied, or may be
+        /// applied yet, all the same.
+        #[prost(bool, tag = "2")]
+        MaybeApplied(bool),
+    }
+}
+/// Generated client implementations.
+pub mod forward_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Served by writers, to writers. A caller needs what it takes to submit the
+    /// operations; those on whose behalf it calls are its own business.
+    #[derive(Debug, Clone)]
+    pub struct ForwardServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ForwardServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ForwardServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ForwardServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ForwardServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Decides operations as if each were submitted, and answers once there is
+        /// something to say of all of them. They are in no order, and are handed on to
+        /// nobody else.
+        pub async fn forward(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForwardRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForwardResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/headwater.v1.ForwardService/Forward",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("headwater.v1.ForwardService", "Forward"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod forward_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ForwardServiceServer.
+    #[async_trait]
+    pub trait ForwardService: std::marker::Send + std::marker::Sync + 'static {
+        /// Decides operations as if each were submitted, and answers once there is
+        /// something to say of all of them. They are in no order, and are handed on to
+        /// nobody else.
+        async fn forward(
+            &self,
+            request: tonic::Request<super::ForwardRequest>,
+        ) -> std::result::Result<tonic::Response<super::ForwardResponse>, tonic::Status>;
+    }
+    /// Served by writers, to writers. A caller needs what it takes to submit the
+    /// operations; those on whose behalf it calls are its own business.
+    #[derive(Debug)]
+    pub struct ForwardServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ForwardServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ForwardServiceServer<T>
+    where
+        T: ForwardService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/headwater.v1.ForwardService/Forward" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForwardSvc<T: ForwardService>(pub Arc<T>);
+                    impl<
+                        T: ForwardService,
+                    > tonic::server::UnaryService<super::ForwardRequest>
+                    for ForwardSvc<T> {
+                        type Response = super::ForwardResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForwardRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ForwardService>::forward(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForwardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ForwardServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "headwater.v1.ForwardService";
+    impl<T> tonic::server::NamedService for ForwardServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStoreUsageRequest {}
 /// Requests by the classes that stores charge for, repeats and second tries

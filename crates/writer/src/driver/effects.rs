@@ -93,6 +93,7 @@ impl Driver {
                 }
                 self.on_maintained(&maintenance, is_applied);
             }
+            Effect::Answer { ticket, answer } if self.moves_on(ticket, &answer) => (),
             Effect::Answer { ticket, answer } => {
                 let history_id = self.publisher.observed().map(|it| it.head.history_id);
                 self.measure_answer(ticket, &answer);

@@ -16,6 +16,7 @@ mod alarm;
 mod company;
 mod effects;
 mod measure;
+mod moving;
 mod notice;
 mod pace;
 mod read;
@@ -54,12 +55,14 @@ use tracing::{Instrument as _, Span};
 use self::alarm::Alarm;
 use self::company::Company;
 use self::measure::Measured;
+use self::moving::Move;
 use self::pace::Turn;
 use self::read::{Followed, Read};
 use self::upkeep::{Prepared, Upkeep};
 use self::waiting::{Waiter, Waiting};
 use crate::config::WriterConfig;
 use crate::figures::{AskedBy, Figures, Shown};
+use crate::forward::{Outbound, Route};
 use crate::histories::HeadNotice;
 use crate::metrics::{Stage, WriterMetrics};
 use crate::room::Room;
@@ -169,6 +172,8 @@ pub(crate) struct Asked {
     pub(crate) reply: oneshot::Sender<Told>,
     /// What it takes of the queue's limits, until it is answered.
     pub(crate) permits: [OwnedSemaphorePermit; 2],
+    /// Whether it may be handed to another writer after all.
+    pub(crate) may_move: bool,
 }
 
 /// What a driver is made of.
@@ -187,6 +192,8 @@ pub(crate) struct Parts {
     pub(crate) figures: Arc<Figures>,
     /// For those who look at the history.
     pub(crate) shown: watch::Sender<Option<Shown>>,
+    /// Where the history's operations go.
+    pub(crate) route: Arc<Route>,
 }
 
 /// The state at a head that is published.
@@ -245,6 +252,8 @@ pub(crate) struct Driver {
     /// The latest that `hand_over_at` may become, while others keep coming.
     linger_until: Option<Instant>,
     measured: Measured,
+    /// The way to another writer, while operations are taken back.
+    outbound: Option<mpsc::Sender<Outbound>>,
 }
 
 impl Driver {
@@ -273,6 +282,7 @@ impl Driver {
             hand_over_at: None,
             linger_until: None,
             measured: Measured::default(),
+            outbound: None,
         }
     }
 
@@ -402,12 +412,13 @@ impl Driver {
             self.next_ticket += 1;
             let operation = command.question.operation_id().cloned();
             let asked = AskedBy { operation, at: command.at };
+            let moves = Move::of(&command);
             events.push(match command.question {
                 Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms },
                 Question::Control(control) => Event::Controlled { ticket, control },
             });
             let Asked { origin, deadline, reply, permits, .. } = command;
-            let waiter = Waiter { asked, origin, reply, _permits: permits };
+            let waiter = Waiter { asked, origin, reply, moves, permits };
             self.waiting.add(ticket, deadline, waiter);
         }
         events
@@ -484,12 +495,14 @@ impl Driver {
         let mut events = self.take_inbox();
         events.extend(paced);
         events.push(event);
+        events.extend(if is_read { self.take_back() } else { Vec::new() });
         // Whoever cannot be answered in time takes no place in a batch. After
         // the event: it may be their answer.
         events.extend(self.expire(is_success));
         let effects = self.publisher.on_all(events);
         self.carry_out(effects);
         self.measured.end_span();
+        self.outbound = None;
         if is_read {
             self.tell_seen();
             self.begin_upkeep();
@@ -504,6 +517,7 @@ impl Driver {
         let id = &observed.head.publisher.id;
         if is_newer && *id != self.parts.publisher_id {
             self.turn.met(id);
+            self.parts.route.met(&observed.head.publisher, observed.head.history_id);
         }
     }
 

@@ -60,6 +60,11 @@ impl Turn {
         self.others.iter().filter(|(_, at)| at.elapsed() < CONTENDED).count()
     }
 
+    /// Whether the last replacement was lost to another process.
+    pub(super) fn has_lost(&self) -> bool {
+        self.has_lost
+    }
+
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.next.map(|(at, _)| at)
     }
@@ -70,6 +75,7 @@ impl Driver {
     /// is to be told, before it is told of the answer.
     pub(super) fn next_turn(&mut self, reply: &HeadWrite) -> Option<Pace> {
         self.turn.has_lost = matches!(reply, HeadWrite::Mismatch);
+        self.parts.route.sent(self.turn.has_lost, self.attempt);
         self.turn_after(self.rest_after(reply))
     }
 

@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use super::Told;
+use super::moving::Move;
 use crate::figures::AskedBy;
 
 /// One caller.
@@ -17,7 +18,10 @@ pub(super) struct Waiter {
     /// The span that it was asked from, if that is traced.
     pub(super) origin: Option<Origin>,
     pub(super) reply: oneshot::Sender<Told>,
-    pub(super) _permits: [OwnedSemaphorePermit; 2],
+    /// Whether it may go to another writer.
+    pub(super) moves: Move,
+    /// Held until it is told.
+    pub(super) permits: [OwnedSemaphorePermit; 2],
 }
 
 /// Everyone. Bounded by the permits that each holds.
@@ -51,10 +55,31 @@ impl Waiting {
 
     /// Tells one caller, if it is still there.
     pub(super) fn answer(&mut self, ticket: Ticket, told: Told) {
-        let Some((deadline, waiter)) = self.by_ticket.remove(&ticket) else { return };
+        if let Some((_, waiter)) = self.take(ticket) {
+            let _gone = waiter.reply.send(told);
+        }
+    }
+
+    /// Somebody who waits here no longer, with the deadline.
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<(Instant, Waiter)> {
+        let (deadline, waiter) = self.by_ticket.remove(&ticket)?;
         self.deadlines.remove(&(deadline, ticket));
         self.n_traced -= usize::from(waiter.origin.is_some());
-        let _gone = waiter.reply.send(told);
+        Some((deadline, waiter))
+    }
+
+    /// Operations that may go to another writer, and go now: the oldest.
+    pub(super) fn begin_moving(&mut self, count: usize) -> Vec<Ticket> {
+        let mut tickets = Vec::new();
+        for (ticket, (_, waiter)) in &mut self.by_ticket {
+            let Move::May(operation) = &waiter.moves else { continue };
+            waiter.moves = Move::Going(operation.clone());
+            tickets.push(*ticket);
+            if tickets.len() == count {
+                break;
+            }
+        }
+        tickets
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {

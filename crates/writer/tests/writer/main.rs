@@ -14,6 +14,8 @@ mod company;
 mod cost;
 mod damage;
 mod exclusive;
+mod forwarding;
+mod forwarding_rpc;
 mod identity;
 mod lifecycle;
 mod limits;

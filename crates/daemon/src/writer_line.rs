@@ -1,4 +1,5 @@
-//! The replica's own connections to writers: TLS, and the token that it shows.
+//! A process's own connections to writers, from replicas and from other writers:
+//! TLS, and the token that it shows.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,8 +18,9 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tonic::{Request, Status};
 
-/// Whom a replica trusts among writers, and what it shows them. Writers want
-/// the role `read` on every history that the replica follows.
+/// Whom a process trusts among writers, and what it shows them. Writers want the
+/// role `read` on every history that a replica follows, and `write` on every
+/// history whose operations another writer forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Connections to writers")]
 pub struct WriterLineOptions {
@@ -60,11 +62,11 @@ impl WriterLineOptions {
 }
 
 /// A channel to a writer, which shows the token with each call.
-pub(crate) type WriterLine = InterceptedService<Channel, ShowToken>;
+pub type WriterLine = InterceptedService<Channel, ShowToken>;
 
 /// Makes connections to one writer.
 #[derive(Clone, Debug)]
-pub(crate) struct Dial {
+pub struct Dial {
     endpoint: Endpoint,
     connector: Connector,
     bearer: Option<BearerFile>,
@@ -73,7 +75,11 @@ pub(crate) struct Dial {
 
 impl Dial {
     /// For the writer at `address`: `host:port`, or with `http` or `https`.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    ///
+    /// That it is no address.
+    pub fn new(
         address: &str,
         options: &WriterLineOptions,
         settings: impl FnOnce(Endpoint) -> Endpoint,
@@ -93,13 +99,23 @@ impl Dial {
         })
     }
 
-    pub(crate) async fn connect(&self) -> Result<WriterLine, Error> {
+    /// Connects. The connection is made again where it breaks.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call closes the connection.
+    pub async fn connect(&self) -> Result<WriterLine, Error> {
         let channel = self.endpoint.connect_with_connector(self.clone()).await?;
         Ok(InterceptedService::new(channel, ShowToken(self.bearer.clone())))
     }
 }
 
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+/// A connection, in the clear or not.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Service<Uri> for Dial {
@@ -138,7 +154,7 @@ impl Service<Uri> for Dial {
 
 /// Shows the token, if there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct ShowToken(Option<BearerFile>);
+pub struct ShowToken(Option<BearerFile>);
 
 impl Interceptor for ShowToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {

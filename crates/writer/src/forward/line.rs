@@ -1,0 +1,168 @@
+//! The way to another writer over gRPC.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use headwater_core::id::WriterAddress;
+use headwater_daemon::telemetry::with_causes;
+use headwater_daemon::trace;
+use headwater_daemon::writer_line::{Dial, WriterLine, WriterLineOptions};
+use headwater_proto::limits::MESSAGE_BYTES_MAX;
+use headwater_proto::v1::forward_service_client::ForwardServiceClient;
+use headwater_proto::{reason, v1};
+use tonic::metadata::MetadataValue;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use super::{Handed, Line, LineError, Taken, Verdict, wire};
+
+/// Writers that a process is connected to. It hands over to one for each
+/// history, and few histories are contended.
+const CONNECTIONS_MAX: usize = 64;
+/// Shorter than any answer is waited for, so that "cannot be reached" is known
+/// as what it is: nothing was sent.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// As for replicas that listen.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// Connections to other writers: TLS and the token as [`WriterLineOptions`] have
+/// them. Clones share the connections.
+#[derive(Clone, Debug)]
+pub struct GrpcLine(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: WriterLineOptions,
+    connected: Mutex<BTreeMap<WriterAddress, WriterLine>>,
+}
+
+impl GrpcLine {
+    /// Connected to nobody yet.
+    pub fn new(options: WriterLineOptions) -> Self {
+        Self(Arc::new(Inner { options, connected: Mutex::default() }))
+    }
+}
+
+impl Line for GrpcLine {
+    fn hand(
+        &self,
+        address: WriterAddress,
+        handed: Handed,
+    ) -> BoxFuture<'static, Result<Taken, LineError>> {
+        let inner = Arc::clone(&self.0);
+        async move { inner.hand(&address, handed).await }.boxed()
+    }
+}
+
+impl Inner {
+    fn connected(&self) -> MutexGuard<'_, BTreeMap<WriterAddress, WriterLine>> {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn hand(&self, address: &WriterAddress, handed: Handed) -> Result<Taken, LineError> {
+        let line = self.connect(address).await?;
+        let mut client =
+            ForwardServiceClient::new(line).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let answered = client.forward(request(&handed)).await;
+        let response = answered.map_err(|status| {
+            let error = trouble(&status);
+            tracing::debug!(%address, error = with_causes(&status), "operations were not taken");
+            // The next message finds out whether it can be reached.
+            self.connected().remove(address);
+            error
+        })?;
+        taken(&handed, response.into_inner()).ok_or(LineError::NoAnswer)
+    }
+
+    async fn connect(&self, address: &WriterAddress) -> Result<WriterLine, LineError> {
+        if let Some(line) = self.connected().get(address) {
+            return Ok(line.clone());
+        }
+        let settings = |endpoint: Endpoint| {
+            endpoint
+                .connect_timeout(CONNECT_TIMEOUT)
+                .http2_keep_alive_interval(KEEPALIVE)
+                .keep_alive_timeout(KEEPALIVE)
+        };
+        let connecting = async {
+            let dial = Dial::new(address.as_str(), &self.options, settings)?;
+            dial.connect().await
+        };
+        // Name resolution and TLS count too.
+        let line = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(Ok(line)) => line,
+            Ok(Err(error)) => {
+                tracing::debug!(%address, error = with_causes(&error), "no connection");
+                return Err(LineError::NotTaken);
+            }
+            Err(_) => return Err(LineError::NotTaken),
+        };
+        let mut connected = self.connected();
+        if connected.len() == CONNECTIONS_MAX {
+            connected.pop_first();
+        }
+        connected.insert(address.clone(), line.clone());
+        Ok(line)
+    }
+}
+
+fn request(handed: &Handed) -> Request<v1::ForwardRequest> {
+    let operations = handed.operations.iter().map(|it| v1::ForwardedOperation {
+        request: Some(wire::request(&it.operation)),
+        timeout_ms: u64::try_from(it.time.as_millis()).unwrap_or(u64::MAX),
+    });
+    let mut request = Request::new(v1::ForwardRequest {
+        history: handed.history.as_str().to_owned(),
+        history_id: handed.history_id.to_string(),
+        publisher_id: handed.publisher_id.clone(),
+        life: handed.life.to_vec().into(),
+        number: handed.number,
+        operations: operations.collect(),
+    });
+    request.set_timeout(handed.patience);
+    let traceparent = handed.traceparent.as_deref().and_then(|it| MetadataValue::try_from(it).ok());
+    if let Some(value) = traceparent {
+        request.metadata_mut().insert(trace::HEADER, value);
+    }
+    request
+}
+
+/// What an error says of the whole message. Whatever does not say that nothing
+/// was applied may come from something in between, which knows nothing.
+fn trouble(status: &Status) -> LineError {
+    let is_not_applied = status.get_details_error_info().is_some_and(|it| {
+        it.metadata.get(reason::DETERMINACY).is_some_and(|it| it == reason::NOT_APPLIED)
+    });
+    // A writer from before there was forwarding, or no writer.
+    if is_not_applied || status.code() == Code::Unimplemented {
+        LineError::NotTaken
+    } else {
+        LineError::NoAnswer
+    }
+}
+
+fn taken(handed: &Handed, response: v1::ForwardResponse) -> Option<Taken> {
+    if response.results.len() != handed.operations.len() {
+        return None;
+    }
+    let verdicts = handed.operations.iter().zip(response.results).map(|(it, result)| {
+        use v1::forwarded_result::Result as Outcome;
+        match result.result {
+            Some(Outcome::Response(response)) => {
+                wire::outcome(&it.operation, handed.history_id, response)
+                    .map_or(Verdict::MaybeApplied, Verdict::Outcome)
+            }
+            Some(Outcome::MaybeApplied(false)) => Verdict::NotApplied,
+            Some(Outcome::MaybeApplied(true)) | None => Verdict::MaybeApplied,
+        }
+    });
+    Some(Taken {
+        verdicts: verdicts.collect(),
+        is_shared: response.is_shared,
+        instead: WriterAddress::parse(&response.instead).ok(),
+    })
+}

@@ -1,0 +1,388 @@
+//! Operations of contended histories, handed to the writer that publishes.
+
+use std::time::Duration;
+
+use headwater_core::decide::Ask;
+use headwater_core::publish::{Answer, SubmitError};
+use headwater_store::{Call, Outcome};
+use headwater_writer::{Handed, HandedOperation, Question, Verdict, WriterConfig};
+use tokio::time::{Instant, sleep};
+
+use crate::fixture::network::{Manner, Network};
+use crate::fixture::{Host, Op, World, accepted, in_time, look, name, settle};
+
+/// How often each operation was applied.
+async fn applied(world: &World) -> std::collections::BTreeMap<String, u32> {
+    look::applied(&look::tail(&world.store, &name("h")).await)
+}
+
+/// What the callers of each writer got done in a while of virtual time, each
+/// asking again as soon as it is answered, and how many replacements were sent
+/// for one that was carried out.
+async fn load(world: &World, hosts: &[Host], callers: usize) -> (Vec<u64>, f64) {
+    let begin = Instant::now();
+    let (counted_from, end) = (begin + Duration::from_secs(3), begin + Duration::from_secs(6));
+    let callers = hosts.iter().enumerate().flat_map(|(at, host)| {
+        (0..callers).map(move |caller| async move {
+            let (mut done, mut n) = (0, 0);
+            while Instant::now() < end {
+                let op = Op::new(format!("{at}-{caller}-{n}"));
+                host.accept(op.put(&format!("{at}/{caller}"), &"x".repeat(1_024))).await;
+                done += u64::from(counted_from < Instant::now());
+                n += 1;
+            }
+            (at, done, n)
+        })
+    });
+    let (mut shares, mut all) = (vec![0; hosts.len()], 0);
+    for (at, done, n) in futures::future::join_all(callers).await {
+        shares[at] += done;
+        all += n;
+    }
+    assert_eq!(world.head().await.operation_count, all, "every operation is applied once");
+    let count = |what: fn(&Host) -> u64| hosts.iter().map(what).sum::<u64>();
+    let sent = count(|it| it.readings().calls(Call::ReplaceHead));
+    let applied = count(|it| it.readings().count(Call::ReplaceHead, Outcome::Done));
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    (shares, sent as f64 / applied as f64)
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_writers_that_contend_merge_and_each_has_its_share() {
+    let world = World::seeded(1);
+    let network = Network::default();
+    let alone = network.host(&world, "w0");
+    alone.create("h").await;
+    let (alone, _) = load(&world, &[alone], 64).await;
+
+    let world = World::seeded(2);
+    let network = Network::default();
+    let hosts: Vec<_> = (0..8).map(|n| network.host(&world, &format!("w{n}"))).collect();
+    hosts[0].create("h").await;
+    let (shares, attempts) = load(&world, &hosts, 8).await;
+
+    let total: u64 = shares.iter().sum();
+    println!("{shares:?} together, {alone:?} alone, {attempts} attempts");
+    assert!(alone[0] * 4 / 10 <= total, "{shares:?} together, {alone:?} alone");
+    assert!(shares.iter().all(|it| total / 16 <= *it), "{shares:?}");
+    assert!(attempts < 1.5, "{attempts} attempts for each replacement");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writers_that_do_not_contend_hand_nothing_over() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    for n in 0..50 {
+        a.accept(Op::new(format!("a-{n}")).add("n", 1)).await;
+        let before = b.readings().calls(Call::ReplaceHead);
+        b.accept(Op::new(format!("b-{n}")).add("n", 1)).await;
+        // The head has moved, which is found out by the first attempt.
+        assert!(b.readings().calls(Call::ReplaceHead) <= before + 2);
+        sleep(Duration::from_secs(3)).await;
+    }
+    assert_eq!(network.messages(), 0);
+    assert_eq!(look::number(&world.state().await, "n"), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_is_alone_again_publishes_again() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    sleep(Duration::from_millis(4_900)).await;
+    // Nothing came to the other for a while but what is handed to it.
+    b.accept(Op::new("last").add("n", 1)).await;
+    sleep(Duration::from_millis(200)).await;
+    b.accept(Op::new("alone").add("n", 1)).await;
+    let before = network.messages();
+    for n in 0..100 {
+        b.accept(Op::new(format!("quiet-{n}")).add("n", 1)).await;
+    }
+    assert_eq!(network.messages(), before);
+    assert_eq!(world.head().await.publisher.id, "b");
+}
+
+/// What a caller is told after its writer heard nothing of what it handed over,
+/// for an operation that fits, and for one that does not.
+async fn unheard(manner: Manner) -> (World, Answer, Answer) {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    network.set("a", manner);
+    let before = network.messages();
+    let (fits, stands) = tokio::join!(
+        b.submit(Op::new("fits").if_absent("k").put("k", "v").add("n", 1)),
+        b.submit(Op::new("stands").if_absent("contend").add("n", 100)),
+    );
+    assert!(before < network.messages(), "they were handed over");
+    (world, fits, stands)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_and_not_answered_is_applied_once() {
+    for manner in [Manner::LosesReply, Manner::Hangs] {
+        let (world, fits, stands) = unheard(manner).await;
+        let receipt = accepted(fits);
+        assert_eq!(applied(&world).await["fits"], 1, "{manner:?}");
+        assert_eq!(look::number(&world.state().await, "n"), 1);
+        assert_eq!(world.state().await["k"].1, receipt.accepted_at.get());
+        // Its own writer rejects it. The other one may accept it yet, for all
+        // that is known here.
+        assert_eq!(stands, Answer::Failed(SubmitError::InDoubt), "{manner:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_on_the_way_is_applied_once() {
+    let (world, fits, stands) = unheard(Manner::LosesCall).await;
+    accepted(fits);
+    assert_eq!(look::number(&world.state().await, "n"), 1);
+    assert_eq!(stands, Answer::Failed(SubmitError::InDoubt));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arrives_after_its_writer_has_decided_it_is_applied_once() {
+    let (world, fits, stands) = unheard(Manner::Late(Duration::from_millis(500))).await;
+    let receipt = accepted(fits);
+    assert_eq!(stands, Answer::Failed(SubmitError::InDoubt));
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(applied(&world).await["fits"], 1);
+    assert_eq!(world.state().await["k"].1, receipt.accepted_at.get());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_writer_accepts_later_was_not_reported_as_rejected() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    a.accept(Op::new("lock").put("lock", "held")).await;
+    network.set("a", Manner::Late(Duration::from_secs(3)));
+    let op = || Op::new("later").if_absent("lock").add("n", 1);
+    let answer = b.submit(op()).await;
+    assert_eq!(answer, Answer::Failed(SubmitError::InDoubt), "its own writer rejects it");
+
+    a.accept(Op::new("unlock").delete("lock")).await;
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(applied(&world).await["later"], 1, "the other one has accepted it");
+    b.accept(op()).await;
+    assert_eq!(look::number(&world.state().await, "n"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_taken_is_decided_by_its_own_writer_alone() {
+    let (world, fits, stands) = unheard(Manner::Unreachable).await;
+    accepted(fits);
+    assert!(matches!(stands, Answer::Rejected { .. }), "{stands:?}");
+    assert_eq!(look::number(&world.state().await, "n"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_twice_is_taken_once() {
+    // The first time both were decided, of which nothing is heard.
+    let (world, fits, stands) = unheard(Manner::Repeats).await;
+    accepted(fits);
+    assert_eq!(stands, Answer::Failed(SubmitError::InDoubt));
+    assert_eq!(applied(&world).await["fits"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_of_the_other_writer_are_the_answers() {
+    let (_, fits, stands) = unheard(Manner::Serves).await;
+    let receipt = accepted(fits);
+    let Answer::Rejected { at, conflicts } = stands else { panic!("{stands:?}") };
+    assert_eq!(conflicts[0].key, "contend");
+    assert!(at <= receipt.accepted_at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_stops_sends_back_what_it_does_not_take() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    let calls: Vec<_> =
+        (0..20).map(|n| b.begin(Op::new(format!("before-{n}")).add("n", 1))).collect();
+    settle().await;
+    a.writer.shutdown().await;
+    let more: Vec<_> =
+        (0..20).map(|n| b.begin(Op::new(format!("after-{n}")).add("n", 1))).collect();
+    for call in calls.into_iter().chain(more) {
+        accepted(call.await.unwrap());
+    }
+    assert_eq!(look::number(&world.state().await, "n"), 40);
+    assert!(applied(&world).await.values().all(|it| *it == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_dies_and_its_successor_apply_everything_once() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    for round in 0..10_u64 {
+        network.contend(&a, &b).await;
+        network.set("a", Manner::Hangs);
+        // It dies with the operation anywhere between arrival and acceptance.
+        let call = b.begin(Op::new(format!("op-{round}")).add("n", 1));
+        sleep(Duration::from_millis(7 * round)).await;
+        network.set("a", Manner::Unreachable);
+        accepted(call.await.unwrap());
+        network.set("a", Manner::Serves);
+        sleep(Duration::from_secs(70)).await;
+    }
+    assert_eq!(look::number(&world.state().await, "n"), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_whose_issue_version_the_service_keeps_are_handed_over_too() {
+    for (manner, is_heard) in [(Manner::Serves, true), (Manner::LosesReply, false)] {
+        let (world, network) = (World::seeded(1), Network::default());
+        let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+        a.create("h").await;
+        network.contend(&a, &b).await;
+        network.set("a", manner);
+        let before = network.operations();
+        let receipt = b.accept(Op::new("kept").service_kept().add("n", 1)).await;
+        assert_eq!(network.operations(), before + 1);
+        network.set("a", Manner::Serves);
+        let again = b.accept(Op::new("kept").service_kept().add("n", 1)).await;
+        assert_eq!(again, receipt, "{is_heard}");
+        assert_eq!(look::number(&world.state().await, "n"), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_handed_over_is_not_handed_on() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    // To the one that hands over itself: a third writer thinks that it publishes.
+    let before = network.messages();
+    let operation = Op::new("passed").add("n", 1).operation();
+    let handed = Handed {
+        history: name("h"),
+        history_id: world.head().await.history_id,
+        publisher_id: "c".into(),
+        life: [3; 16],
+        number: 0,
+        operations: vec![HandedOperation { operation, time: Duration::from_secs(5) }],
+        patience: Duration::from_secs(5),
+        traceparent: None,
+    };
+    let taken = in_time(b.writer.take_handed(handed.clone())).await.unwrap();
+    assert!(matches!(&taken.verdicts[..], [Verdict::Outcome(Answer::Accepted { .. })]));
+    assert_eq!(network.messages(), before);
+    let instead = taken.instead.map(|it| it.as_str().to_owned());
+    assert_eq!(instead.as_deref(), Some("http://a:7410"), "and says where to go");
+    assert_eq!(world.head().await.publisher.id, "b");
+    // The same message again is none.
+    assert!(b.writer.take_handed(handed).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_leads_to_another_deployment_takes_nothing() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    let other = World::seeded(2);
+    let stranger = other.host();
+    stranger.create("h").await;
+    network.add("a", &stranger.writer);
+
+    let before = network.operations();
+    b.accept(Op::new("ours").add("n", 1)).await;
+    assert_eq!(network.operations(), before + 1);
+
+    assert_eq!(look::number(&world.state().await, "n"), 1);
+    assert_eq!(other.head().await.operation_count, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_is_answered_by_its_deadline() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let config = WriterConfig { operation_timeout_ms: 1_000, ..WriterConfig::default() };
+    let a = network.host(&world, "a");
+    let b = network.host_with(&world, "b", config);
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    network.set("a", Manner::Hangs);
+    let began = Instant::now();
+    let answer = b.submit(Op::new("late").add("n", 1)).await;
+    assert_eq!(answer, Answer::Failed(SubmitError::InDoubt));
+    assert!(began.elapsed() <= Duration::from_millis(1_005), "{:?}", began.elapsed());
+    // It was applied over there.
+    network.set("a", Manner::Serves);
+    b.accept(Op::new("late").add("n", 1)).await;
+    assert_eq!(look::number(&world.state().await, "n"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_takes_longer_than_taking_turns_is_not_asked_for_a_while() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    network.set("a", Manner::Slow(Duration::from_secs(1)));
+    // It goes on as long as others write.
+    let other = async {
+        for n in 0..400 {
+            a.accept(Op::new(format!("a-{n}")).add("n", 1)).await;
+        }
+    };
+    let own = async {
+        let mut went = Vec::new();
+        for n in 0..30 {
+            let before = network.messages();
+            b.accept(Op::new(format!("b-{n}")).add("n", 1)).await;
+            went.push(before < network.messages());
+        }
+        went
+    };
+    let ((), went) = tokio::join!(other, own);
+    let away = went.iter().take_while(|it| **it).count();
+    assert!((1..20).contains(&away), "{went:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_operation_sees_an_earlier_one_whichever_way_each_goes() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    let manners = [Manner::Serves, Manner::LosesReply, Manner::Unreachable, Manner::LosesCall];
+    for round in 0..8 {
+        network.set("a", Manner::Serves);
+        network.contend(&a, &b).await;
+        let key = |n: usize| format!("{round}/{n}");
+        b.accept(Op::new(format!("{round}-first")).put(&key(0), "v")).await;
+        for n in 1..12 {
+            network.set("a", manners[(n / 3 + round) % manners.len()]);
+            let op = Op::new(format!("{round}-{n}")).if_present(&key(n - 1)).if_absent(&key(n));
+            b.accept(op.put(&key(n), "v")).await;
+        }
+        sleep(Duration::from_secs(70)).await;
+    }
+    assert!(applied(&world).await.values().all(|it| *it == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_is_never_handed_over() {
+    let (world, network) = (World::seeded(1), Network::default());
+    let (a, b) = (network.host(&world, "a"), network.host(&world, "b"));
+    a.create("h").await;
+    network.contend(&a, &b).await;
+    let before = network.messages();
+    let id = headwater_core::id::OperationId::parse("never").unwrap();
+    let look_up = headwater_core::decide::LookUp {
+        id,
+        issued_from: headwater_core::version::StateVersion::ZERO,
+        history_id: None,
+    };
+    let told = b.writer.ask(&name("h"), Question::Ask(Ask::LookUp(look_up))).await.unwrap();
+    assert!(matches!(told.answer, Answer::NotAccepted { .. }));
+    assert_eq!(network.messages(), before);
+}
