@@ -394,6 +394,10 @@ def compose(path):
             problem(f"compose: {name} has more privileges than it needs")
         if "no-new-privileges:true" not in it.get("security_opt", []):
             problem(f"compose: {name} may gain privileges")
+        for variable, value in it.get("environment", {}).items():
+            # An empty key is a key, to those who look for one.
+            if variable.startswith("AWS_") and value is not None:
+                problem(f"compose: {name} is given {variable} also where nobody has set it")
         for used in it.get("depends_on", {}):
             if used not in services:
                 problem(f"compose: {name} waits for {used}, which is not there")

@@ -1,11 +1,12 @@
 //! `headwater-load`: load for servers that somebody else runs, and the checks of
 //! everything that they answered.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use headwater_sim::real::{Outside, load_outside};
+use headwater_sim::real::{Outcome, Outside, Shown, load_outside};
 use headwater_store::Entropy;
 
 /// Sends operations and reads to a deployment on the S3 endpoint for tests, and
@@ -13,7 +14,7 @@ use headwater_store::Entropy;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Writers, HOST:PORT, several separated by commas.
+    /// Writers, HOST:PORT or https://HOST:PORT, several separated by commas.
     #[arg(long, value_delimiter = ',', required = true)]
     writer: Vec<String>,
     /// Replicas, likewise.
@@ -28,9 +29,22 @@ struct Arguments {
     /// How long it goes on, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Reads a second, at even distances.
+    /// Reads a second, at even distances. Fewer than 95 of 100 of them are a
+    /// failure (exit code 3): nothing is shown by a load that was not there.
     #[arg(long, default_value_t = 0)]
     reads_per_second: u32,
+    /// Authorities of the servers' certificates, as PEM.
+    #[arg(long)]
+    tls_ca: Option<PathBuf>,
+    /// A certificate to show, as PEM.
+    #[arg(long, requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// A token to show.
+    #[arg(long)]
+    token_file: Option<PathBuf>,
     /// Fail if one call fails for its client.
     #[arg(long)]
     strict: bool,
@@ -54,6 +68,11 @@ async fn main() -> ExitCode {
         lasts: Duration::from_secs(arguments.seconds),
         reads_per_second: arguments.reads_per_second,
         is_strict: arguments.strict,
+        shown: Shown {
+            authorities: arguments.tls_ca,
+            identity: arguments.tls_cert.zip(arguments.tls_key),
+            token: arguments.token_file,
+        },
     };
     match load_outside(options).await {
         Err(error) => {
@@ -72,7 +91,28 @@ async fn main() -> ExitCode {
                  {} calls failed",
                 outcome.operations, outcome.versions, outcome.open, outcome.reads, outcome.failed
             );
-            if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let by_second = &outcome.reads_by_second;
+            println!(
+                "{} reads a second, {} in the slowest one; the slowest read took {:.0?}",
+                outcome.reads / by_second.len().max(1),
+                by_second.iter().min().copied().unwrap_or_default(),
+                outcome.slowest_read
+            );
+            if !outcome.violations.is_empty() {
+                return ExitCode::FAILURE;
+            }
+            let asked = u64::from(arguments.reads_per_second) * arguments.seconds;
+            if has_carried(&outcome, asked) { ExitCode::SUCCESS } else { ExitCode::from(3) }
         }
     }
+}
+
+/// Whether the load was there.
+#[expect(clippy::print_stdout, reason = "a command says what it found")]
+fn has_carried(outcome: &Outcome, asked: u64) -> bool {
+    let is_carried = asked * 95 / 100 <= outcome.reads as u64;
+    if !is_carried {
+        println!("not carried: {} reads where {asked} were to be made", outcome.reads);
+    }
+    is_carried
 }

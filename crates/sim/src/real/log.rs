@@ -54,6 +54,12 @@ pub(super) struct ReadBack {
     pub(super) is_strong: bool,
 }
 
+impl ReadBack {
+    fn took(&self) -> Duration {
+        self.answered.saturating_sub(self.sent)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Log {
     began: Instant,
@@ -139,6 +145,8 @@ impl Log {
             violations: violations.clone(),
             operations: sent.len(),
             reads: reads.len(),
+            reads_by_second: by_second(reads),
+            slowest_read: reads.iter().map(ReadBack::took).max().unwrap_or_default(),
             open: sent.iter().filter(|it| it.ended == Ended::Open).count(),
             versions: seen.changes.len(),
             failed: *failed,
@@ -146,6 +154,15 @@ impl Log {
             faults: Vec::new(),
         }
     }
+}
+
+fn by_second(reads: &[ReadBack]) -> Vec<usize> {
+    let mut counts = BTreeMap::<u64, usize>::new();
+    for it in reads {
+        *counts.entry(it.answered.as_secs()).or_default() += 1;
+    }
+    let end = counts.keys().next_back().copied().unwrap_or_default();
+    (0..end).map(|second| counts.get(&second).copied().unwrap_or_default()).collect()
 }
 
 fn size(len: usize) -> u32 {

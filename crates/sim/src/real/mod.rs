@@ -38,7 +38,7 @@ use self::log::Log;
 use self::witness::Witness;
 use crate::dice::Dice;
 
-pub use self::outside::{Outside, load_outside};
+pub use self::outside::{Outside, Shown, load_outside};
 
 /// Clients at work.
 const CLIENTS: usize = 12;
@@ -67,6 +67,10 @@ pub struct Outcome {
     pub operations: usize,
     /// Reads that were answered.
     pub reads: usize,
+    /// Of these, those in each whole second from the first on.
+    pub reads_by_second: Vec<usize>,
+    /// The longest time that a read took.
+    pub slowest_read: Duration,
     /// Operations of which their client does not know whether they were
     /// applied.
     pub open: usize,

@@ -2,10 +2,11 @@
 //! say. The clients, the witness and the checks are those of a run with
 //! processes of its own.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_client::{Client, RetryConfig};
+use headwater_client::{Client, ClientBuilder, RetryConfig};
 use headwater_core::id::HistoryName;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,7 +24,7 @@ const READERS: u64 = 64;
 /// What is sent, and where to.
 #[derive(Clone, Debug)]
 pub struct Outside {
-    /// `HOST:PORT` of writers.
+    /// `HOST:PORT` of writers, or `https://HOST:PORT`.
     pub writers: Vec<String>,
     /// `HOST:PORT` of replicas.
     pub replicas: Vec<String>,
@@ -39,6 +40,34 @@ pub struct Outside {
     pub reads_per_second: u32,
     /// Whether a call that its client gives up is a violation.
     pub is_strict: bool,
+    /// What clients trust and show.
+    pub shown: Shown,
+}
+
+/// What clients trust and show: files, which are read again when they change.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Authorities of servers' certificates.
+    pub authorities: Option<PathBuf>,
+    /// Their own certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Their token.
+    pub token: Option<PathBuf>,
+}
+
+impl Shown {
+    fn by(self, mut client: ClientBuilder) -> ClientBuilder {
+        if let Some(file) = self.authorities {
+            client = client.tls_authorities(file);
+        }
+        if let Some((certificate, key)) = self.identity {
+            client = client.tls_identity(certificate, key);
+        }
+        if let Some(file) = self.token {
+            client = client.token_file(file);
+        }
+        client
+    }
 }
 
 /// Sends load, looks on, and checks.
@@ -54,9 +83,9 @@ pub async fn load_outside(options: Outside) -> Result<Outcome, RealError> {
         .replicas(options.replicas)
         .retry(retry)
         .deadline(Duration::from_secs(15))
-        .seed(options.seed)
-        .build()
-        .map_err(|error| RealError::Begin(error.to_string()))?;
+        .seed(options.seed);
+    let client = options.shown.by(client).build();
+    let client = client.map_err(|error| RealError::Begin(error.to_string()))?;
     let history = options.history.as_str();
     let created = client.create_history(history, false).await;
     created.map_err(|error| RealError::Begin(format!("creating the history: {error}")))?;
