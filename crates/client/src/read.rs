@@ -331,12 +331,12 @@ impl Session {
         self.note(&stamp.history_id, Some(stamp.state_version))?;
         let history_id = HistoryId::new(stamp.history_id)
             .map_err(|_| Failure::malformed("an answer names no history"))?;
-        let proof_age = stamp.proof_age.unwrap_or_default();
+        let proof_age = proof_age(stamp.proof_age)?;
         Ok(Stamp {
             history_id,
             state_version: stamp.state_version,
             revision: stamp.revision,
-            proof_age: duration::from_wire(proof_age).unwrap_or_default(),
+            proof_age,
         })
     }
 
@@ -358,6 +358,13 @@ impl Session {
         };
         v1::Consistency { level: Some(level) }
     }
+}
+
+/// How old a proof is. One that is not said, or not as a duration, is no proof
+/// of now: nobody may take what it stands for as fresh.
+pub(crate) fn proof_age(wire: Option<prost_types::Duration>) -> Result<Duration, Failure> {
+    let age = wire.and_then(duration::from_wire);
+    age.ok_or_else(|| Failure::malformed("an answer does not say how old its proof is"))
 }
 
 impl From<v1::Entry> for Entry {

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use headwater_proto::v1;
 use headwater_proto::v1::key_filter::Keys;
 use headwater_proto::v1::watch_request::SnapshotMode as WireMode;
 use headwater_proto::v1::watch_response::Event;
-use headwater_proto::{duration, v1};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Streaming;
 
@@ -15,7 +15,7 @@ use super::{WatchError, WatchOptions};
 use crate::client::watch_service;
 use crate::failure::Failure;
 use crate::id::Token;
-use crate::read::{Entry, ReadError};
+use crate::read::{Entry, ReadError, proof_age};
 use crate::session::Session;
 
 /// How much later than it should a message may be, before the connection counts
@@ -196,11 +196,11 @@ impl Driver {
         match event {
             Some(Event::Change(change)) => self.take_change(change, resume_after),
             Some(Event::Progress(progress)) if self.parts.is_none() && self.snapshot.is_none() => {
+                let proof_age = proof_age(progress.proof_age).map_err(ReadError::from)?;
                 self.after = Some(resume_after);
-                let proof_age = progress.proof_age.unwrap_or_default();
                 Ok(Some(WatchEvent::Progress {
                     newest_version: progress.newest_version,
-                    proof_age: duration::from_wire(proof_age).unwrap_or_default(),
+                    proof_age,
                 }))
             }
             Some(Event::SnapshotBegin(begin)) if self.parts.is_none() => {

@@ -11,6 +11,28 @@ use tonic::Code;
 
 use crate::fake::{Deployment, HISTORY, HISTORY_ID, address, refusal};
 
+/// What is no age of a proof.
+pub(crate) const NO_AGES: [Option<prost_types::Duration>; 3] = [
+    None,
+    Some(prost_types::Duration { seconds: -1, nanos: 0 }),
+    Some(prost_types::Duration { seconds: 0, nanos: 1_000_000_000 }),
+];
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_say_how_old_its_proof_is_is_not_taken_for_fresh() {
+    let deployment = Deployment::of(1);
+    let session = deployment.client().session(HISTORY);
+    for age in NO_AGES {
+        deployment.shared().proof_ages.push_back(age);
+
+        let error = session.get("k", Consistency::Any).await.unwrap_err();
+
+        assert!(error.to_string().contains("how old its proof is"), "{age:?}: {error}");
+    }
+    let read = session.get("k", Consistency::Any).await.unwrap();
+    assert_eq!(read.stamp.proof_age, Duration::ZERO);
+}
+
 fn filled(deployment: &Deployment) {
     let mut shared = deployment.shared();
     for i in 0..25 {

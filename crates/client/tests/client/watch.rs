@@ -43,7 +43,11 @@ fn whole(version: u64) -> WatchResponse {
 }
 
 fn progress(version: u64) -> WatchResponse {
-    message(version, Event::Progress(WatchProgress { newest_version: version, proof_age: None }))
+    progress_of(version, Some(prost_types::Duration::default()))
+}
+
+fn progress_of(version: u64, proof_age: Option<prost_types::Duration>) -> WatchResponse {
+    message(version, Event::Progress(WatchProgress { newest_version: version, proof_age }))
 }
 
 fn begin(resume_after: u64, version: u64) -> WatchResponse {
@@ -337,4 +341,17 @@ async fn a_state_that_was_cut_off_begins_again_and_is_not_asked_for_twice() {
     assert_eq!(positions(&deployment), [None, None, Some(6)]);
     let Some(Keys::Range(range)) = &requests[2].filters[0].keys else { panic!() };
     assert_eq!((range.start.as_ref(), range.end.as_ref()), (&b"a"[..], &b"b"[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_of_an_unknown_age_is_no_progress() {
+    for age in crate::read::NO_AGES {
+        let deployment = Deployment::of(1);
+        script(&deployment, [(vec![progress_of(3, age)], WatchedEnd::Silent)]);
+        let mut watch = session(&deployment).watch(after(0));
+
+        let error = watch.next().await.unwrap_err();
+
+        assert!(error.to_string().contains("how old its proof is"), "{age:?}: {error}");
+    }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) timeouts: Vec<Option<String>>,
     /// A replica that breaks the contract: pages are of the newest version.
     pub(crate) forgets_scans: bool,
+    /// How old the next answers say that their proof is; new, once it is empty.
+    pub(crate) proof_ages: VecDeque<Option<prost_types::Duration>>,
     pub(crate) streams_opened: usize,
     pub(crate) heads_read: usize,
 }

@@ -106,7 +106,9 @@ impl Fake {
 
     fn stamp(&self, state_version: u64) -> v1::ReadStamp {
         let history_id = self.shared().model.history_id.clone();
-        v1::ReadStamp { history_id, state_version, revision: 1, proof_age: None }
+        let said = self.shared().proof_ages.pop_front();
+        let proof_age = said.unwrap_or_else(|| Some(prost_types::Duration::default()));
+        v1::ReadStamp { history_id, state_version, revision: 1, proof_age }
     }
 
     fn entry(&self, key: &bytes::Bytes, version: u64) -> Option<v1::Entry> {
