@@ -100,7 +100,8 @@ async fn dispatch(cli: &Cli, output: &mut Output) -> Result<Exit, Failed> {
         Command::Serve(args) => serve::serve(args, output).await,
         Command::Status(args) => {
             let timeout = Duration::from_secs(cli.connection.deadline_seconds);
-            status::status(args, timeout, cli.format(), output).await
+            let asker = status::Asker { timeout, security: &cli.connection.security };
+            status::status(args, &asker, cli.format(), output).await
         }
         Command::Create(args) => histories::create(&client, args, output).await,
         Command::List(args) => histories::list(&client, args, output).await,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use headwater_client::ClientBuilder;
+use headwater_tls::ClientFiles;
 
 /// Whom commands trust, and what they show.
 #[derive(Clone, Debug, Default, Args)]
@@ -65,6 +66,15 @@ pub struct Security {
 }
 
 impl Security {
+    /// What is trusted, and shown of this side, in a handshake.
+    pub(crate) fn files(&self) -> ClientFiles {
+        ClientFiles {
+            authorities: self.tls_ca.clone(),
+            identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+            server_name: self.tls_server_name.clone(),
+        }
+    }
+
     pub(crate) fn apply(&self, mut client: ClientBuilder) -> ClientBuilder {
         if let Some(file) = &self.tls_ca {
             client = client.tls_authorities(file);

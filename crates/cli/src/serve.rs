@@ -83,6 +83,15 @@ impl ServeArgs {
         }
         self.writer.validate()?;
         self.replica.0.validate()?;
+        self.process.security.check_address(self.listen)?;
+        Ok(())
+    }
+
+    /// Loads the files that it would load at its start, and nothing remote.
+    async fn check_files(&self) -> Result<(), BoxError> {
+        self.process.check_files().await?;
+        self.keys.check_files()?;
+        self.writers_line.check_files().await?;
         Ok(())
     }
 }
@@ -95,7 +104,11 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     }
     args.check().map_err(|error| refused(&*error))?;
     if args.process.config.check_config {
-        output.answer(|| json!({ "settings": "fit" }), || "the settings are fit".to_owned())?;
+        args.check_files().await.map_err(|error| refused(&*error))?;
+        output.answer(
+            || json!({ "settings": "fit", "files": "fit" }),
+            || "the settings are fit, and the files that they name".to_owned(),
+        )?;
         return Ok(Exit::Done);
     }
     let mut process =

@@ -12,15 +12,21 @@ use std::time::Duration;
 use clap::Parser;
 use futures::future::join_all;
 use headwater_client::{Client, Consistency, Outcome};
+use headwater_daemon::auth::token::NewToken;
 use headwater_daemon::logs::LogOptions;
 use headwater_daemon::telemetry;
 use headwater_daemon::telemetry::otlp::{Telemetry, TelemetryOptions};
 use headwater_daemon::trace;
+use headwater_proto::v1;
+use headwater_proto::v1::history_service_client::HistoryServiceClient;
 use headwater_store::Entropy;
+use headwater_tls::{Acceptor, ClientCertificates, ServerFiles};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use receiver::Received;
 use support::{PATIENCE, Served};
+use tonic::transport::Channel;
 
 /// Operations that are sent at once: they share publications.
 const OPERATIONS: usize = 64;
@@ -144,4 +150,69 @@ async fn a_read_is_joined_too(received: &Received) {
     assert_eq!(check[0].name, "freshness_check");
     let call = wait_for(received, 1, is_below(&check[0])).await;
     assert_eq!(call[0].name, "read_head");
+}
+
+/// Lists histories, in a trace that is wanted.
+async fn list(served: &Served, token: Option<&str>) -> Result<(), tonic::Code> {
+    let uri = format!("http://{}", served.address);
+    let channel = Channel::from_shared(uri).unwrap().connect().await.unwrap();
+    let wanted = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let request = v1::ListHistoriesRequest::default();
+    let mut request = tonic::Request::new(request);
+    request.metadata_mut().insert("traceparent", wanted.parse().unwrap());
+    if let Some(token) = token {
+        let shown = format!("Bearer {token}").parse().unwrap();
+        request.metadata_mut().insert("authorization", shown);
+    }
+    let answer = HistoryServiceClient::new(channel).list_histories(request).await;
+    answer.map(drop).map_err(|it| it.code())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_right_to_call_has_nothing_traced_and_the_receiver_is_reached_over_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    // The receiver's certificate, which a file of authorities of the process
+    // leads to.
+    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(path("ca.pem"), ca.pem()).unwrap();
+    std::fs::write(path("tls.crt"), params.signed_by(&key, &ca).unwrap().pem()).unwrap();
+    std::fs::write(path("tls.key"), key.serialize_pem()).unwrap();
+    let files = ServerFiles {
+        certificate: path("tls.crt"),
+        key: path("tls.key"),
+        client_authorities: None,
+        client_certificates: ClientCertificates::Optional,
+    };
+    let acceptor = Acceptor::load(files, Acceptor::GRPC).await.unwrap();
+    let (received, address) = Received::listen_with(acceptor).await;
+    let known = NewToken::draw(&Entropy::from_os());
+    let (id, hash) = (&known.id, known.hash.to_text());
+    let rights = format!(
+        "[[token]]\nname = \"t\"\nid = \"{id}\"\nhash = \"{hash}\"\n\
+         grants = [{{ role = \"read\", histories = [\"\"] }}]\n"
+    );
+    std::fs::write(path("rights.toml"), rights).unwrap();
+    let endpoint = format!("https://localhost:{}", address.port());
+    let (rights, authority) = (text("rights.toml"), text("ca.pem"));
+    let options = ["--auth-file", &rights, "--otlp-endpoint", &endpoint, "--otlp-tls-ca"];
+    let options = [&options[..], &[&authority, "--trace-sample-ratio", "0"]].concat();
+    let served = Served::start_on(&path("data"), "127.0.0.1:0", &options);
+
+    let unknown = NewToken::draw(&Entropy::from_os());
+    for token in [None, Some("nonsense"), Some(unknown.text.as_str())] {
+        assert_eq!(list(&served, token).await, Err(tonic::Code::Unauthenticated));
+    }
+    list(&served, Some(&known.text)).await.unwrap();
+
+    // Whatever was traced has come once the process has ended.
+    assert_eq!(served.stop(), 0);
+    let called = "headwater.v1.HistoryService/ListHistories";
+    let roots: Vec<_> = names(&received).into_iter().filter(|it| it == called).collect();
+    assert_eq!(roots.len(), 1, "{:?}", names(&received));
 }

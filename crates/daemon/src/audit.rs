@@ -6,8 +6,11 @@
 //! key or a value.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
@@ -101,7 +104,7 @@ fn shown(name: &str) -> String {
 pub(crate) fn refused(
     path: &'static str,
     caller: &str,
-    peer: Option<std::net::SocketAddr>,
+    peer: Option<SocketAddr>,
     refused: &Status,
 ) {
     let what = path.rsplit('/').next().unwrap_or(path);
@@ -111,10 +114,38 @@ pub(crate) fn refused(
 }
 
 /// Records what was done to the process and not to a history, such as a change
-/// of what it logs. `peer` is who did it; `outcome` a word.
-pub fn process(what: &'static str, detail: &str, peer: &str, outcome: &str) {
+/// of what it logs. `outcome` is a word.
+pub fn process(
+    what: &'static str,
+    detail: &str,
+    caller: &str,
+    peer: Option<SocketAddr>,
+    outcome: &str,
+) {
     let detail = detail.escape_debug().to_string();
-    tracing::info!(target: TARGET, what, detail, caller = "-", peer, outcome, "administrative call");
+    let peer = peer.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    tracing::info!(target: TARGET, what, detail, caller, peer, outcome, "administrative call");
+}
+
+/// Least time between two lines about calls that were refused before they
+/// reached anything: whoever floods a port does not flood the log.
+const REFUSED_LINE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Keeps lines about refused calls apart.
+#[derive(Debug, Default)]
+pub(crate) struct Sparing(Mutex<Option<Instant>>);
+
+impl Sparing {
+    /// Whether there may be one now.
+    pub(crate) fn is_due(&self) -> bool {
+        let now = Instant::now();
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_some_and(|it| now < it + REFUSED_LINE_INTERVAL) {
+            return false;
+        }
+        *told = Some(now);
+        true
+    }
 }
 
 fn word(status: &Status) -> String {

@@ -60,7 +60,7 @@ fn a_line_says_who_what_where_and_how_it_ended() {
         let bare: Result<(), _> = Err(Status::not_found("?"));
         end(Record::begin(&Request::new(()), "PinVersion", "h"), bare);
         drop(Record::begin(&request(), "ForkHistory", "b").from_source("a"));
-        process("SetLogLevel", "debug", "127.0.0.1:1", "OK");
+        process("SetLogLevel", "debug", "token ops", Some("127.0.0.1:1".parse().unwrap()), "OK");
     });
 
     let outcomes: Vec<_> = lines.iter().map(|it| it["outcome"].as_str().unwrap()).collect();

@@ -29,6 +29,14 @@ pub trait Daemon: CommandFactory + FromArgMatches {
     /// The first setting that cannot be.
     fn check(&self) -> Result<(), BoxError>;
 
+    /// Loads the files that it would load at its start, besides those of
+    /// [`ProcessOptions`], and nothing remote.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be used.
+    fn check_files(&self) -> impl Future<Output = Result<(), BoxError>>;
+
     /// Serves until a signal.
     ///
     /// # Errors
@@ -69,14 +77,24 @@ pub fn main<D: Daemon>() -> ExitCode {
     if let Err(error) = checked {
         return failed(usage, &*error);
     }
-    if is_check {
-        println!("the settings are fit");
-        return ExitCode::SUCCESS;
-    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(ExitCode::FAILURE, &error),
     };
+    if is_check {
+        let process = daemon.options().clone();
+        let checking = async {
+            process.check_files().await?;
+            daemon.check_files().await
+        };
+        return match runtime.block_on(checking) {
+            Ok(()) => {
+                println!("the settings are fit, and the files that they name");
+                ExitCode::SUCCESS
+            }
+            Err(error) => failed(usage, &*error),
+        };
+    }
     match runtime.block_on(daemon.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(ExitCode::FAILURE, &*error),

@@ -54,8 +54,13 @@ pub enum KeyOptionsError {
         status: ExitStatus,
     },
     /// What was read is no keyring.
-    #[error(transparent)]
-    Keyring(#[from] KeyringError),
+    #[error("{place}: {source}")]
+    Keyring {
+        /// What it was read from.
+        place: String,
+        /// What is wrong with it.
+        source: KeyringError,
+    },
 }
 
 impl KeyOptions {
@@ -65,14 +70,35 @@ impl KeyOptions {
     ///
     /// [`KeyOptionsError`].
     pub fn keyring(&self) -> Result<Option<Keyring>, KeyOptionsError> {
-        let text = match (&self.store_key_file, &self.store_key_command) {
-            (None, None) => return Ok(None),
-            (Some(path), _) => read_file(path)
-                .map_err(|source| KeyOptionsError::File { path: path.clone(), source })?,
-            (None, Some(command)) => run(command)?,
-        };
-        Ok(Some(Keyring::parse(&text)?))
+        match (&self.store_key_file, &self.store_key_command) {
+            (None, None) => Ok(None),
+            (Some(path), _) => of_file(path).map(Some),
+            (None, Some(command)) => {
+                let place = || "what the command for the store's keys printed".to_owned();
+                parse(&run(command)?, place).map(Some)
+            }
+        }
     }
+
+    /// Reads the keys where they are in a file. A command is not run: it asks
+    /// somebody.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyOptionsError`].
+    pub fn check_files(&self) -> Result<(), KeyOptionsError> {
+        self.store_key_file.as_deref().map_or(Ok(()), |path| of_file(path).map(drop))
+    }
+}
+
+fn of_file(path: &Path) -> Result<Keyring, KeyOptionsError> {
+    let text = read_file(path)
+        .map_err(|source| KeyOptionsError::File { path: path.to_owned(), source })?;
+    parse(&text, || path.display().to_string())
+}
+
+fn parse(text: &str, place: impl FnOnce() -> String) -> Result<Keyring, KeyOptionsError> {
+    Keyring::parse(text).map_err(|source| KeyOptionsError::Keyring { place: place(), source })
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
@@ -136,7 +162,7 @@ mod tests {
         assert!(error.to_string().contains("line 1"), "{error}");
         assert!(!error.to_string().contains(SECRET), "{error}");
         let error = by_command("yes").unwrap_err();
-        assert!(matches!(error, KeyOptionsError::Failed { .. } | KeyOptionsError::Keyring(_)));
+        assert!(matches!(error, KeyOptionsError::Failed { .. } | KeyOptionsError::Keyring { .. }));
         let store_key_file = Some("/nowhere/keys".into());
         let error = KeyOptions { store_key_file, ..KeyOptions::default() }.keyring().unwrap_err();
         assert!(error.to_string().contains("/nowhere/keys"), "{error}");

@@ -6,6 +6,7 @@
 //! the second port that says so), [`logs`], [`telemetry`], [`trace`] and [`metrics`] (logs,
 //! traces, and what is measured), [`prices`], [`signals`], [`status`] (errors
 //! as every service says them), [`deadline`] (how long a request may take),
+//! [`seldom`] (what a log is not to be filled with),
 //! [`tls`], [`auth`], [`limit`] and [`audit`] (who calls, what they may do, how
 //! much of it, and what is written down; [`security`] puts them together),
 //! [`writer_line`] (connections that a process makes to writers), [`options`] that
@@ -28,6 +29,7 @@ pub mod page;
 pub mod prices;
 pub mod process;
 pub mod security;
+pub mod seldom;
 pub mod serve;
 pub mod signals;
 pub mod status;

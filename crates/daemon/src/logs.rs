@@ -260,7 +260,7 @@ mod tests {
             .with(tracing_subscriber::fmt::layer().with_writer(write).with_filter(layer));
         let is_kept = || {
             lines.lock().unwrap().clear();
-            audit::process("SetLogLevel", "x", "here", "OK");
+            audit::process("SetLogLevel", "x", "here", None, "OK");
             !lines.lock().unwrap().is_empty()
         };
         tracing::subscriber::with_default(subscriber, || {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use headwater_store::{
-    Entropy, Layers, LayersConfig, Meter, OpenError, PaceConfig, Plain, Pools, Sealed, Store,
+    Clock, Entropy, Layers, LayersConfig, Meter, OpenError, PaceConfig, Plain, Pools, Sealed, Store,
 };
 
 use crate::admin::AdminOptions;
@@ -53,6 +53,21 @@ impl ProcessOptions {
         self.server.check()?;
         self.telemetry.check()?;
         self.security.check()?;
+        if let Some(address) = self.admin.admin_listen {
+            self.security.check_admin_address(address)?;
+        }
+        Ok(())
+    }
+
+    /// Loads every file that a process loads at its start: certificates, rights
+    /// with the keys of their issuers, authorities of the receiver of telemetry.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be used, by its name.
+    pub async fn check_files(&self) -> Result<(), BoxError> {
+        self.security.open(Clock::system()).await?;
+        self.telemetry.check_files().await?;
         Ok(())
     }
 }
@@ -96,6 +111,15 @@ impl StoreOptions {
         } else {
             headwater_store::open(&self.url).map(drop)
         }
+    }
+
+    /// Reads the keys, where they are in a file.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyOptionsError`].
+    pub fn check_files(&self) -> Result<(), KeyOptionsError> {
+        self.keys.check_files()
     }
 }
 

@@ -125,12 +125,13 @@ impl Process {
         // process is ready.
         let starting = health.check(health::STARTING, For::All);
         let security = options.security.open(Clock::system()).await?;
-        let admin = Admin::new(health.clone());
+        security.measure(&telemetry.meter());
+        let admin = Admin::new(health.clone(), security.gate());
         admin.merge(loglevel::router(level));
         admin.merge(telemetry.routes());
         let admin_port = match options.admin.admin_listen {
             Some(address) => {
-                security.check_admin_address(address).map_err(ListenError::from)?;
+                options.security.check_admin_address(address).map_err(ListenError::from)?;
                 let port = admin.listen(address, security.admin_acceptor()).await;
                 Some(port.map_err(ListenError::from)?)
             }
@@ -256,7 +257,7 @@ impl Process {
     ///
     /// [`ListenError`].
     pub async fn listen(&self, address: SocketAddr) -> Result<Listening, ListenError> {
-        self.security.check_address(address)?;
+        self.options.security.check_address(address)?;
         Ok(Listening::bind(address).await?)
     }
 
@@ -275,8 +276,12 @@ impl Process {
             acceptor: self.security.acceptor(),
             entropy: self.entropy(),
         };
-        let services = services.with_layer(self.security.layer());
-        let services = services.with_outermost(self.telemetry.rpc_layer(&self.entropy));
+        let mut services = services.with_layer(self.security.layer());
+        // Inside of it: who has no right to call has nothing traced.
+        if let Some(traces) = self.telemetry.call_traces(&self.entropy) {
+            services = services.with_layer(traces);
+        }
+        let services = services.with_outermost(self.telemetry.rpc_layer());
         self.starting.ready();
         tokio::select! {
             served = listening.serve_with(services, serving) => served,

@@ -10,10 +10,13 @@ use futures::future::BoxFuture;
 use headwater_store::Clock;
 use headwater_tls::Acceptor;
 use http::Extensions;
+use opentelemetry::metrics::Meter;
 use tokio::net::TcpStream;
 
+use crate::admin::Gate;
 use crate::auth::{Authenticator, AuthenticatorError, GuardLayer};
 use crate::limit::{LimitOptions, Limits};
+use crate::metrics::credentials::{self, Files};
 use crate::serve::{Accept, Accepted, Plain};
 use crate::tls::{AuthOptions, Peer, TlsOptions, TlsOptionsError};
 
@@ -59,7 +62,30 @@ impl SecurityOptions {
     ///
     /// [`TlsOptionsError`].
     pub fn check(&self) -> Result<(), TlsOptionsError> {
-        self.tls.check_clients(self.auth.auth_file.is_some())
+        self.tls.check_clients(self.has_rights())
+    }
+
+    /// Refuses to serve gRPC to others than this machine in the clear, or
+    /// without a way to know them.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::Plain`], [`TlsOptionsError::NoRights`].
+    pub fn check_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+        self.tls.check_address(address, self.has_rights())
+    }
+
+    /// As [`SecurityOptions::check_address`], for the admin port.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsOptionsError::Plain`], [`TlsOptionsError::NoRights`].
+    pub fn check_admin_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
+        self.tls.check_admin_address(address, self.has_rights())
+    }
+
+    fn has_rights(&self) -> bool {
+        self.auth.auth_file.is_some()
     }
 
     /// Reads all files.
@@ -68,8 +94,7 @@ impl SecurityOptions {
     ///
     /// [`SecurityError`].
     pub async fn open(&self, clock: Clock) -> Result<Security, SecurityError> {
-        let has_rights = self.auth.auth_file.is_some();
-        let grpc = self.tls.acceptor(has_rights, Acceptor::GRPC).await?;
+        let grpc = self.tls.acceptor(self.has_rights(), Acceptor::GRPC).await?;
         let admin = self.tls.admin_acceptor(Acceptor::HTTP).await?;
         let authenticator = match &self.auth.auth_file {
             Some(path) => Some(Authenticator::load(path.clone(), clock).await?),
@@ -81,23 +106,10 @@ impl SecurityOptions {
 }
 
 impl Security {
-    /// Refuses to serve gRPC to others than this machine in the clear, or
-    /// without a way to know them.
-    ///
-    /// # Errors
-    ///
-    /// [`TlsOptionsError::Plain`], [`TlsOptionsError::NoRights`].
-    pub fn check_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
-        self.options.tls.check_address(address, self.authenticator.is_some())
-    }
-
-    /// Refuses to serve the admin port in the clear to others than this machine.
-    ///
-    /// # Errors
-    ///
-    /// [`TlsOptionsError::Plain`].
-    pub fn check_admin_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
-        self.options.tls.check_admin_address(address)
+    /// Decides who may ask the admin port for what.
+    pub fn gate(&self) -> Gate {
+        let tls = &self.options.tls;
+        Gate::new(tls.admin_proof(self.authenticator.clone()), tls.insecure_admin)
     }
 
     /// Makes connections of the sockets of the gRPC port.
@@ -118,6 +130,16 @@ impl Security {
     /// What counts towards the limits.
     pub fn limits(&self) -> Arc<Limits> {
         self.guard.limits()
+    }
+
+    /// Measures whether the files can still be used.
+    pub fn measure(&self, meter: &Meter) {
+        let Self { grpc, admin, authenticator, .. } = self.clone();
+        let since = |it: Option<Acceptor>| move || it.as_ref().and_then(Acceptor::stale_since);
+        credentials::stale(meter, Files::Certificates, since(grpc));
+        credentials::stale(meter, Files::AdminCertificates, since(admin));
+        let of_rights = move || authenticator.as_ref().and_then(Authenticator::stale_since);
+        credentials::stale(meter, Files::Rights, of_rights);
     }
 
     /// Looks at all files again and again, until it is dropped.

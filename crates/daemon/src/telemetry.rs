@@ -2,6 +2,7 @@
 //! what is measured and traced ([`otlp`]).
 
 pub mod otlp;
+pub mod receiver;
 
 use std::io::{self, IsTerminal};
 

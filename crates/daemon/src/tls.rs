@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::gate::Proof;
+use crate::auth::Authenticator;
 use headwater_tls::{Acceptor, ClientCertificates, ServerFiles, TlsError};
 
 /// Who is at the other end of a connection. In the extensions of every request.
@@ -47,12 +49,18 @@ pub struct TlsOptions {
     /// Whether every client has to show a certificate.
     #[arg(long, value_enum, default_value_t, env = "HEADWATER_LISTEN_TLS_CLIENT_CERTIFICATES")]
     pub listen_tls_client_certificates: ClientCertificateRule,
-    /// Serve the admin port with TLS too, with the same certificate. Nobody is
-    /// asked for a certificate there: probes have none.
+    /// Serve the admin port with TLS too, with the same certificate. Nobody has
+    /// to show a certificate in the handshake there: probes have none.
     #[arg(long, env = "HEADWATER_ADMIN_TLS", requires = "listen_tls_cert_file")]
     pub admin_tls: bool,
-    /// Serve on an address that others than this machine reach without TLS, or
-    /// without a file of rights or required client certificates. Without the
+    /// Serve the admin port on an address that others than this machine reach
+    /// without TLS, or to whoever reaches it: metrics and the status page are
+    /// shown to anybody then, also where there is a file of rights. Changing
+    /// what is logged needs its right all the same, where there are rights.
+    #[arg(long, env = "HEADWATER_INSECURE_ADMIN")]
+    pub insecure_admin: bool,
+    /// Serve gRPC on an address that others than this machine reach without TLS,
+    /// or without a file of rights or required client certificates. Without the
     /// first everything is in the clear, tokens included; without the second
     /// whoever connects may do everything: for networks that see to it
     /// themselves.
@@ -66,25 +74,28 @@ pub enum TlsOptionsError {
     /// Without TLS, where others than this machine reach it.
     #[error(
         "{address} is reached by others than this machine, and there is no encryption: give \
-         {options}, or listen on 127.0.0.1, or say --insecure-listen if the network is safe by \
-         itself"
+         {options}, or listen on 127.0.0.1, or say {insecure} if the network is safe by itself"
     )]
     Plain {
         /// Where it was to listen.
         address: SocketAddr,
         /// What would make it TLS.
         options: &'static str,
+        /// What allows it all the same.
+        insecure: &'static str,
     },
     /// Without a way to know callers, where others than this machine reach it.
     #[error(
         "{address} is reached by others than this machine, and there are no rights: whoever \
          connects could do everything. Give --auth-file, or --listen-tls-client-ca-file to let in \
-         only those with a certificate, or listen on 127.0.0.1, or say --insecure-listen if the \
-         network is safe by itself"
+         only those with a certificate, or listen on 127.0.0.1, or say {insecure} if the network is \
+         safe by itself"
     )]
     NoRights {
         /// Where it was to listen.
         address: SocketAddr,
+        /// What allows it all the same.
+        insecure: &'static str,
     },
     /// A file cannot be used.
     #[error(transparent)]
@@ -115,15 +126,14 @@ impl TlsOptions {
         address: SocketAddr,
         has_rights: bool,
     ) -> Result<(), TlsOptionsError> {
-        let options = "--listen-tls-cert-file and --listen-tls-key-file";
-        self.check(address, self.listen_tls_cert_file.is_some(), options)?;
-        // A certificate of the server says who the server is, and nothing of
-        // those that call it.
-        let knows_callers = has_rights || self.requires_client_certificates();
-        if knows_callers || self.insecure_listen || is_here(address) {
-            return Ok(());
-        }
-        Err(TlsOptionsError::NoRights { address })
+        self.check(&Port {
+            address,
+            is_tls: self.listen_tls_cert_file.is_some(),
+            has_rights,
+            is_allowed: self.insecure_listen,
+            options: "--listen-tls-cert-file and --listen-tls-key-file",
+            insecure: "--insecure-listen",
+        })
     }
 
     fn requires_client_certificates(&self) -> bool {
@@ -148,25 +158,54 @@ impl TlsOptions {
         if has_rights { Ok(()) } else { Err(TlsOptionsError::OptionalAlone) }
     }
 
-    /// Refuses to serve the admin port in the clear to others than this machine.
+    /// As [`TlsOptions::check_address`], for the admin port.
     ///
     /// # Errors
     ///
-    /// [`TlsOptionsError::Plain`].
-    pub fn check_admin_address(&self, address: SocketAddr) -> Result<(), TlsOptionsError> {
-        self.check(address, self.admin_tls, "--admin-tls")
-    }
-
-    fn check(
+    /// [`TlsOptionsError::Plain`], [`TlsOptionsError::NoRights`].
+    pub fn check_admin_address(
         &self,
         address: SocketAddr,
-        is_tls: bool,
-        options: &'static str,
+        has_rights: bool,
     ) -> Result<(), TlsOptionsError> {
-        if is_tls || self.insecure_listen || is_here(address) {
+        self.check(&Port {
+            address,
+            is_tls: self.admin_tls,
+            has_rights,
+            is_allowed: self.insecure_admin,
+            options: "--admin-tls",
+            insecure: "--insecure-admin",
+        })
+    }
+
+    fn check(&self, port: &Port) -> Result<(), TlsOptionsError> {
+        let Port { address, options, insecure, .. } = *port;
+        if port.is_allowed || is_here(address) {
             return Ok(());
         }
-        Err(TlsOptionsError::Plain { address, options })
+        if !port.is_tls {
+            return Err(TlsOptionsError::Plain { address, options, insecure });
+        }
+        // A certificate of the server says who the server is, and nothing of
+        // those that call it.
+        if port.has_rights || self.requires_client_certificates() {
+            return Ok(());
+        }
+        Err(TlsOptionsError::NoRights { address, insecure })
+    }
+
+    /// How callers of the admin port prove who they are.
+    pub(crate) fn admin_proof(&self, authenticator: Option<Authenticator>) -> Proof {
+        match authenticator {
+            Some(authenticator) => Proof::Rights(authenticator),
+            // On this machine, without TLS, there is no certificate to show.
+            None if self.requires_client_certificates()
+                && (self.admin_tls || self.insecure_admin) =>
+            {
+                Proof::Certificate
+            }
+            None => Proof::Nothing,
+        }
     }
 
     /// Where the certificates are; `None` without TLS.
@@ -207,9 +246,24 @@ impl TlsOptions {
         protocols: &[&str],
     ) -> Result<Option<Acceptor>, TlsOptionsError> {
         let Some(files) = self.files().filter(|_| self.admin_tls) else { return Ok(None) };
-        let files = ServerFiles { client_authorities: None, ..files };
+        // Probes have none to show; what asks for more is told so by the gate.
+        let client_certificates = ClientCertificates::Optional;
+        let files = ServerFiles { client_certificates, ..files };
         Ok(Some(Acceptor::load(files, protocols).await?))
     }
+}
+
+/// A port that is to be served.
+struct Port {
+    address: SocketAddr,
+    is_tls: bool,
+    has_rights: bool,
+    /// Whether it was said that the network is safe.
+    is_allowed: bool,
+    /// What would make it TLS.
+    options: &'static str,
+    /// What says that the network is safe.
+    insecure: &'static str,
 }
 
 /// Whether only this machine reaches it.
@@ -285,11 +339,8 @@ mod tests {
         for word in ["no encryption", "--listen-tls-cert-file", "--insecure-listen", "127.0.0.1"] {
             assert!(said.contains(word), "{said}");
         }
-        let admin = plain.check_admin_address("0.0.0.0:1".parse().unwrap()).unwrap_err();
-        assert!(admin.to_string().contains("--admin-tls"));
         let insecure = read(&["--insecure-listen"]).unwrap().tls;
         assert!(insecure.check_address(everywhere, true).is_ok());
-        assert!(insecure.check_admin_address("0.0.0.0:1".parse().unwrap()).is_ok());
         assert!(read(&TLS).unwrap().tls.check_address(everywhere, true).is_ok());
     }
 
@@ -314,6 +365,33 @@ mod tests {
         assert!(check(&["--insecure-listen"], false).is_ok());
         let here = "127.0.0.1:7410".parse().unwrap();
         assert!(read(&[]).unwrap().tls.check_address(here, false).is_ok());
+    }
+
+    #[test]
+    fn the_admin_port_has_a_word_of_its_own() {
+        let everywhere = "0.0.0.0:7412".parse().unwrap();
+        let check = |flags: &[&str], has_rights| {
+            let all =
+                if flags.contains(&"--admin-tls") { [&TLS, flags].concat() } else { flags.into() };
+            read(&all).unwrap().tls.check_admin_address(everywhere, has_rights)
+        };
+        // What is said of gRPC says nothing of it, and the other way round.
+        for flags in [&[][..], &["--insecure-listen"]] {
+            let said = check(flags, true).unwrap_err().to_string();
+            for word in ["no encryption", "--admin-tls", "--insecure-admin", "127.0.0.1"] {
+                assert!(said.contains(word), "{said}");
+            }
+        }
+        let insecure = read(&["--insecure-admin"]).unwrap().tls;
+        assert!(insecure.check_address("0.0.0.0:7410".parse().unwrap(), true).is_err());
+        assert!(check(&["--insecure-admin"], false).is_ok());
+
+        let said = check(&["--admin-tls"], false).unwrap_err().to_string();
+        assert!(said.contains("no rights") && said.contains("--insecure-admin"), "{said}");
+        assert!(check(&["--admin-tls"], true).is_ok());
+        assert!(check(&["--admin-tls", "--listen-tls-client-ca-file", "a"], false).is_ok());
+        let here = "[::1]:7412".parse().unwrap();
+        assert!(read(&[]).unwrap().tls.check_admin_address(here, false).is_ok());
     }
 
     #[test]

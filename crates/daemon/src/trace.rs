@@ -6,7 +6,8 @@
 //! ```
 //!
 //! In here: the targets of spans that are traced, the W3C `traceparent` header,
-//! and the layer that makes OpenTelemetry spans of them. Not in here: where
+//! the span at the root of a call ([`CallTraces`]), and the layer that makes
+//! OpenTelemetry spans of them. Not in here: where
 //! they go ([`crate::telemetry`]).
 //!
 //! # Invariants
@@ -16,6 +17,8 @@
 //!   another one. So what nobody traces costs no span, whatever it does.
 //! - Spans for logs are no part of a trace. They live as long as what they
 //!   describe, a history for instance, and a trace is over with its request.
+
+mod calls;
 
 use http::HeaderMap;
 use opentelemetry::Context;
@@ -27,6 +30,8 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::{Layer, Registry};
+
+pub use self::calls::{CallTraces, Traced};
 
 /// Target of spans that begin a trace, or go on with one from elsewhere. Made
 /// only where the trace is wanted.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use headwater_tls::{BearerFile, ClientFiles, Connector};
+use headwater_tls::{BearerError, BearerFile, ClientFiles, Connector, TlsError};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -59,6 +59,33 @@ impl WriterLineOptions {
             server_name: self.writers_tls_server_name.clone(),
         }
     }
+
+    /// Reads the files that are named.
+    ///
+    /// # Errors
+    ///
+    /// [`WriterLineError`] names the one that cannot be used.
+    pub async fn check_files(&self) -> Result<(), WriterLineError> {
+        let files = self.files();
+        if files != ClientFiles::default() {
+            Connector::new(files).check().await?;
+        }
+        if let Some(path) = &self.writers_token_file {
+            BearerFile::new(path).authorization()?;
+        }
+        Ok(())
+    }
+}
+
+/// A file for the connections to writers that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WriterLineError {
+    /// A certificate, a key, or authorities.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The token.
+    #[error(transparent)]
+    Token(#[from] BearerError),
 }
 
 /// A channel to a writer, which shows the token with each call.
@@ -167,5 +194,30 @@ impl Interceptor for ShowToken {
             request.metadata_mut().insert("authorization", value);
         }
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_used_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert!(WriterLineOptions::default().check_files().await.is_ok());
+        std::fs::write(path("bad"), "two words").unwrap();
+        std::fs::write(path("token"), "one").unwrap();
+        let token = |name| WriterLineOptions {
+            writers_token_file: Some(path(name)),
+            ..WriterLineOptions::default()
+        };
+        assert!(token("token").check_files().await.is_ok());
+        let authority = WriterLineOptions { writers_tls_ca: Some(path("bad")), ..token("token") };
+        for (options, file) in [(token("bad"), "bad"), (token("none"), "none"), (authority, "bad")]
+        {
+            let said = options.check_files().await.unwrap_err().to_string();
+            assert!(said.contains(path(file).to_str().unwrap()), "{said}");
+        }
     }
 }

@@ -4,10 +4,16 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use headwater_daemon::serve::{GrpcService, Listening, ServerOptions, Services, Serving};
+use futures::future::BoxFuture;
+use headwater_daemon::auth::GuardLayer;
+use headwater_daemon::limit::LimitOptions;
+use headwater_daemon::serve::{
+    Accept, Accepted, GrpcService, Listening, ServerOptions, Services, Serving,
+};
 use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -302,4 +308,117 @@ async fn calls_that_do_not_end_are_cut_when_the_drain_has_lasted_long_enough() {
 
     timeout(PATIENCE, server.task).await.expect("it ends").unwrap();
     assert!(timeout(PATIENCE, call).await.expect("the call ends").unwrap().is_err());
+}
+
+/// A handshake that never ends.
+struct NoHandshake;
+
+impl Accept for NoHandshake {
+    fn accept(&self, _: TcpStream) -> BoxFuture<'static, std::io::Result<Accepted>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Longer than a test waits: whoever holds the drain has failed it.
+const LONG_DRAIN: ServerOptions = ServerOptions {
+    drain_delay_seconds: 0,
+    drain_seconds_max: 3_600,
+    connection_age_seconds_max: 0,
+    connection_age_grace_seconds: 30,
+    connections_max: 100,
+    handshake_timeout_ms: 3_600_000,
+};
+
+#[tokio::test]
+async fn who_does_not_answer_does_not_hold_the_drain_and_who_has_a_call_does() {
+    let server = Running::start(LONG_DRAIN).await;
+    let mut silent = Vec::new();
+    for sent in [0, 20, BEGINNING.len()] {
+        let mut socket = server.socket().await;
+        socket.write_all(&BEGINNING[..sent]).await.unwrap();
+        silent.push(socket);
+    }
+    let mut call = LongCall::begin(server.channel()).await;
+    let mut idle = server.client();
+    idle.check(whole_server()).await.unwrap();
+
+    server.stop.cancel();
+
+    for socket in silent {
+        assert!(is_ended(socket).await);
+    }
+    call.goes_on().await;
+    assert!(!server.task.is_finished());
+    drop((call, idle));
+    timeout(PATIENCE, server.task).await.expect("nobody holds it").unwrap();
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_does_not_hold_the_drain() {
+    let listening = Listening::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (address, stop) = (listening.local_address(), CancellationToken::new());
+    let acceptor = Arc::new(NoHandshake);
+    let serving = Serving { options: LONG_DRAIN, acceptor, ..Serving::new(stop.clone()) };
+    let server = tokio::spawn(listening.serve_with(Services::new(), serving));
+    let _socket = TcpStream::connect(address).await.unwrap();
+    // Until it was taken, which nobody says.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    stop.cancel();
+
+    timeout(PATIENCE, server).await.expect("nobody holds it").unwrap().unwrap();
+}
+
+/// Answers that are larger than what a caller has room for.
+#[derive(Clone)]
+struct Large;
+
+impl Service<Request<Body>> for Large {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        let body = http_body_util::Full::new(bytes::Bytes::from(vec![0; 1 << 20]));
+        std::future::ready(Ok(Response::new(Body::new(body))))
+    }
+}
+
+impl Layer<GrpcService> for Large {
+    type Service = Self;
+
+    fn layer(&self, _inner: GrpcService) -> Self {
+        Self
+    }
+}
+
+/// With the clock stopped, since it takes a minute.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_take_its_answers_is_sent_away_and_gives_back_what_it_held() {
+    let guard = GuardLayer::new(None, LimitOptions::default());
+    let limits = guard.limits();
+    let services = Services::new().with_layer(guard).with_layer(Large);
+    let server = Running::start_with(services, ServerOptions::default()).await;
+    let io = TokioIo::new(server.socket().await);
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1);
+    let (mut http, connection) = builder.handshake(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let path = format!("http://{}/headwater.v1.ReadService/Get", server.address);
+    let asked = Request::post(path).body(Body::empty()).unwrap();
+    let answer = http.send_request(asked).await.unwrap();
+    while limits.answer_bytes() == 0 {
+        tokio::task::yield_now().await;
+    }
+
+    let ended = timeout(Duration::from_secs(300), connection).await.expect("it is sent away");
+
+    drop((ended, answer));
+    while limits.answer_bytes() != 0 {
+        tokio::task::yield_now().await;
+    }
 }

@@ -53,6 +53,13 @@ impl Daemon for ReplicaDaemon {
     fn check(&self) -> Result<(), BoxError> {
         self.store.check()?;
         self.replica.validate()?;
+        self.process.security.check_address(self.listen)?;
+        Ok(())
+    }
+
+    async fn check_files(&self) -> Result<(), BoxError> {
+        self.store.check_files()?;
+        self.writers_line.check_files().await?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::version::StateVersion;
-use headwater_daemon::telemetry::with_causes;
+use headwater_daemon::seldom::store_call_failed;
 use headwater_state::StateError;
 use headwater_store::ReadError;
 
@@ -113,7 +113,7 @@ impl ReadFailure {
     /// and prefix: they are for the operator's log, and callers are told fixed
     /// words.
     pub(crate) fn of_store(error: &Arc<ReadError>) -> Self {
-        tracing::warn!(error = with_causes(&**error), "a store call failed");
+        store_call_failed(error);
         match &**error {
             ReadError::Denied { .. } => Self::Denied { detail: DENIED.to_owned() },
             ReadError::Unavailable { retry_after, .. } => Self::StoreUnavailable {
@@ -145,6 +145,8 @@ impl ReadFailure {
 
 #[cfg(test)]
 mod tests {
+    use headwater_daemon::telemetry::with_causes;
+
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@ mod overview;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub(crate) struct Histories {
     options: FollowerOptions,
     tasks: TaskTracker,
     watch_places: Places,
+    /// Snapshots that were lost and made up for.
+    snapshot_fallbacks: Arc<AtomicU64>,
     by_name: Mutex<BTreeMap<HistoryName, Slot>>,
     /// Counts histories that were opened, for those who subscribe to them.
     n_opened: watch::Sender<u64>,
@@ -91,6 +94,7 @@ impl Histories {
             options,
             tasks,
             watch_places,
+            snapshot_fallbacks: Arc::default(),
             by_name,
             n_opened: watch::Sender::new(0),
         }
@@ -155,7 +159,8 @@ impl Histories {
         let fetches_max = self.options.config.fetches_max;
         let options = LoadOptions { fetches_max };
         let mut loader =
-            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options);
+            Loader::new(Arc::clone(&self.store), name.clone(), self.cache.clone(), options)
+                .with_fallbacks_in(Arc::clone(&self.snapshot_fallbacks));
         if let Some(disk) = &self.disk {
             loader = loader.with_disk(disk.clone());
         }
@@ -259,6 +264,10 @@ impl Histories {
 
     pub(crate) fn disk_readings(&self) -> Option<DiskReadings> {
         self.disk.as_ref().map(DiskCache::readings)
+    }
+
+    pub(crate) fn snapshot_fallbacks(&self) -> u64 {
+        self.snapshot_fallbacks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn chunk_cache_bytes(&self) -> u64 {

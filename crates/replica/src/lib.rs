@@ -61,4 +61,4 @@ pub use self::watch::{
     KeyFilter, SnapshotMode, Watch, WatchEnd, WatchEvent, WatchFailure, WatchFigures, WatchMessage,
     WatchOptions, WatchedChange, WatchedMutation, prefix_range,
 };
-pub use headwater_daemon::writer_line::WriterLineOptions;
+pub use headwater_daemon::writer_line::{WriterLineError, WriterLineOptions};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_daemon::label;
+use headwater_daemon::metrics::observed::{self, Gauge, Part};
 use headwater_daemon::metrics::{Counts, Times, count, numbers, seconds};
 use headwater_state::{Hydrated, LoadedChange};
 use headwater_store::Clock;
@@ -66,7 +67,6 @@ pub(crate) struct ReplicaMetrics {
     lag_versions: Histogram<u64>,
     lag: Histogram<f64>,
     pub(crate) catching_up: Histogram<f64>,
-    pub(crate) fallbacks: Counter<u64>,
     hydrated_objects: Counter<u64>,
     hydrated_bytes: Counter<u64>,
     pub(crate) watches_ended: Counts<WatchEnded>,
@@ -109,12 +109,6 @@ impl ReplicaMetrics {
                 meter,
                 "headwater.follow.duration",
                 "From a newer head to the moment from which it is served.",
-            ),
-            fallbacks: count(
-                meter,
-                "headwater.snapshot.fallbacks",
-                "{fallback}",
-                "Histories opened from an older snapshot because the head's is lost.",
             ),
             hydrated_objects: count(
                 meter,
@@ -180,53 +174,42 @@ impl WatchEnded {
     }
 }
 
-/// Name, unit, what it is, and what it reads.
-type Gauge = (&'static str, &'static str, &'static str, fn(&Histories) -> u64);
-
 /// Measures what there is, whenever somebody looks.
 pub(crate) fn observe(meter: &Meter, histories: &Arc<Histories>) {
-    let gauges: [Gauge; 5] = [
-        (
-            "headwater.replica.histories.open",
-            "{history}",
-            "Histories that are open in the replica.",
-            |it| it.open_names().len() as u64,
-        ),
-        ("headwater.watches.open", "{watch}", "Watches that are open.", |it| {
-            it.watch_places().n_taken() as u64
-        }),
-        (
-            "headwater.replica.tails",
-            "By",
-            "Memory of the tails of open histories.",
-            Histories::overlay_bytes,
-        ),
-        (
-            "headwater.replica.chunk_cache.size",
-            "By",
-            "Memory of decoded chunks and index pages.",
-            Histories::chunk_cache_bytes,
-        ),
-        (
-            "headwater.replica.disk_cache.size",
-            "By",
-            "Objects in the cache on disk; 0 where there is none.",
-            |it| it.disk_readings().map_or(0, |it| it.size_bytes),
-        ),
+    let gauges = [
+        Gauge {
+            name: "headwater.replica.histories.open",
+            unit: "{history}",
+            about: "Histories that are open in the replica.",
+            read: |it: &Histories| it.open_names().len() as u64,
+        },
+        Gauge {
+            name: "headwater.watches.open",
+            unit: "{watch}",
+            about: "Watches that are open.",
+            read: |it| it.watch_places().n_taken() as u64,
+        },
+        Gauge {
+            name: "headwater.replica.tails",
+            unit: "By",
+            about: "Memory of the tails of open histories.",
+            read: Histories::overlay_bytes,
+        },
+        Gauge {
+            name: "headwater.replica.chunk_cache.size",
+            unit: "By",
+            about: "Memory of decoded chunks and index pages.",
+            read: Histories::chunk_cache_bytes,
+        },
+        Gauge {
+            name: "headwater.replica.disk_cache.size",
+            unit: "By",
+            about: "Objects in the cache on disk; 0 where there is none.",
+            read: |it| it.disk_readings().map_or(0, |it| it.size_bytes),
+        },
     ];
-    for (name, unit, about, read) in gauges {
-        let histories = Arc::downgrade(histories);
-        let _kept_by_the_meter = meter
-            .u64_observable_gauge(name)
-            .with_unit(unit)
-            .with_description(about)
-            .with_callback(move |observer| {
-                if let Some(histories) = histories.upgrade() {
-                    observer.observe(read(&histories), &[]);
-                }
-            })
-            .build();
-    }
+    observed::gauges(meter, histories, gauges);
+    observed::snapshot_fallbacks(meter, Part::Replica, histories, Histories::snapshot_fallbacks);
     observe_age(meter, histories);
     count_disk_reads(meter, histories);
 }

@@ -10,11 +10,13 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
 use crate::files::{Contents, TlsError, provider, with_causes};
+use crate::stale::StaleSince;
 
 /// Names of one certificate that are looked at.
 const NAMES_MAX: usize = 64;
@@ -61,6 +63,7 @@ struct Inner {
     /// What is spoken above TLS, as ALPN has it.
     protocols: Vec<Vec<u8>>,
     current: RwLock<Current>,
+    stale: StaleSince,
 }
 
 struct Current {
@@ -105,7 +108,12 @@ impl Acceptor {
         let contents = Contents::read(paths(&files)).await?;
         let config = config(&files, &protocols, &contents)?;
         let current = Current { config, fingerprint: contents.fingerprint };
-        Ok(Self(Arc::new(Inner { files, protocols, current: RwLock::new(current) })))
+        Ok(Self(Arc::new(Inner {
+            files,
+            protocols,
+            current: RwLock::new(current),
+            stale: StaleSince::default(),
+        })))
     }
 
     /// Agrees on TLS. Takes as long as the client does: bound it.
@@ -137,6 +145,18 @@ impl Acceptor {
     ///
     /// [`TlsError`]: the files are not used, and the old ones stay in use.
     pub async fn reload(&self) -> Result<Reloaded, TlsError> {
+        let reloaded = self.read_again().await;
+        self.0.stale.note(reloaded.is_ok());
+        reloaded
+    }
+
+    /// Since when the files cannot be used, and older ones are in use in their
+    /// place; `None` while all is well.
+    pub fn stale_since(&self) -> Option<Instant> {
+        self.0.stale.get()
+    }
+
+    async fn read_again(&self) -> Result<Reloaded, TlsError> {
         let contents = Contents::read(paths(&self.0.files)).await?;
         {
             let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +217,7 @@ fn config(
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Identity)?;
+        .map_err(TlsError::Setup)?;
     let builder = match &files.client_authorities {
         None => builder.with_no_client_auth(),
         Some(path) => {
@@ -207,12 +227,18 @@ fn config(
                 ClientCertificates::Required => verifier,
                 ClientCertificates::Optional => verifier.allow_unauthenticated(),
             };
-            builder.with_client_cert_verifier(verifier.build().map_err(TlsError::Verifier)?)
+            let verifier = verifier
+                .build()
+                .map_err(|source| TlsError::Verifier { path: path.clone(), source })?;
+            builder.with_client_cert_verifier(verifier)
         }
     };
     let chain = contents.certificates(&files.certificate)?;
     let key = contents.key(&files.key)?;
-    let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|source| {
+        let (certificate, key) = (files.certificate.clone(), files.key.clone());
+        TlsError::Identity { certificate, key, source }
+    })?;
     config.alpn_protocols = protocols.to_vec();
     if files.client_authorities.is_some() {
         // A session that is resumed brings its client's certificate along

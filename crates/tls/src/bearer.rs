@@ -10,6 +10,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::time::Instant;
 
+use crate::stale::StaleSince;
+
 /// How long what was read of the file counts. A new token is shown so soon.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Most bytes of a token. What is longer fits no header that servers take.
@@ -43,6 +45,7 @@ pub struct BearerFile(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     held: Mutex<Held>,
+    stale: StaleSince,
 }
 
 #[derive(Default)]
@@ -60,7 +63,11 @@ impl fmt::Debug for BearerFile {
 impl BearerFile {
     /// Nothing is read yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(Arc::new(Inner { path: path.into(), held: Mutex::default() }))
+        Self(Arc::new(Inner {
+            path: path.into(),
+            held: Mutex::default(),
+            stale: StaleSince::default(),
+        }))
     }
 
     /// Where the token is.
@@ -86,7 +93,7 @@ impl BearerFile {
             return Ok(header.clone());
         }
         held.looked_at = Some(now);
-        match (read(&self.0.path), &held.header) {
+        match (self.read(), &held.header) {
             (Ok(header), _) => {
                 held.header = Some(header.clone());
                 Ok(header)
@@ -99,12 +106,24 @@ impl BearerFile {
         }
     }
 
+    /// Since when the file holds no token that can be shown; `None` while all is
+    /// well, as far as one was asked for.
+    pub fn stale_since(&self) -> Option<Instant> {
+        self.0.stale.get()
+    }
+
+    fn read(&self) -> Result<HeaderValue, BearerError> {
+        let found = read(&self.0.path);
+        self.0.stale.note(found.is_ok());
+        found
+    }
+
     /// Whether the file holds another token than `shown` by now. Looks at once:
     /// for a token that was refused.
     pub fn has_another_than(&self, shown: &HeaderValue) -> bool {
         let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.looked_at = Some(Instant::now());
-        match read(&self.0.path) {
+        match self.read() {
             Ok(header) => {
                 let is_another = header != *shown;
                 held.header = Some(header);
@@ -152,9 +171,11 @@ mod tests {
         tokio::time::advance(LOOK_INTERVAL).await;
         assert_eq!(shown(&bearer), "Bearer two");
 
+        assert_eq!(bearer.stale_since(), None);
         std::fs::write(file.path(), "not one line\nof text").unwrap();
         tokio::time::advance(LOOK_INTERVAL).await;
         assert_eq!(shown(&bearer), "Bearer two");
+        assert!(bearer.stale_since().is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,10 +12,12 @@ use rustls::ClientConfig;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls_platform_verifier::Verifier;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::files::{Contents, TlsError, provider, with_causes};
+use crate::stale::StaleSince;
 
 /// How long the server's first bytes are waited for. Servers of HTTP/2 speak at
 /// once; one that waits for its client is taken as it is.
@@ -43,13 +45,33 @@ pub struct Connector(Arc<Inner>);
 
 struct Inner {
     files: ClientFiles,
+    speaks: Speaks,
     current: Mutex<Option<Current>>,
+    stale: StaleSince,
 }
 
 #[derive(Clone)]
 struct Current {
     config: Arc<ClientConfig>,
     fingerprint: blake3::Hash,
+}
+
+/// What is spoken above TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    /// The server speaks first.
+    Http2,
+    /// The client does.
+    Http1,
+}
+
+impl Speaks {
+    fn protocols(self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Http2 => vec![b"h2".to_vec()],
+            Self::Http1 => vec![b"http/1.1".to_vec()],
+        }
+    }
 }
 
 /// Why there is no connection. Nothing was sent.
@@ -95,9 +117,23 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Nothing is read yet.
+    /// For gRPC. Nothing is read yet.
     pub fn new(files: ClientFiles) -> Self {
-        Self(Arc::new(Inner { files, current: Mutex::new(None) }))
+        Self::speaking(files, Speaks::Http2)
+    }
+
+    /// For plain HTTP, where servers wait for their client. Nothing is read yet.
+    pub fn for_http(files: ClientFiles) -> Self {
+        Self::speaking(files, Speaks::Http1)
+    }
+
+    fn speaking(files: ClientFiles, speaks: Speaks) -> Self {
+        Self(Arc::new(Inner {
+            files,
+            speaks,
+            current: Mutex::new(None),
+            stale: StaleSince::default(),
+        }))
     }
 
     /// Reads the files: so that a mistake shows at start.
@@ -115,9 +151,9 @@ impl Connector {
     /// # Errors
     ///
     /// [`ConnectError`]. A server says only after the handshake of TLS 1.3 that
-    /// it does not take a client's certificate. Its first bytes are waited for,
-    /// so that this is an error of connecting, of which the caller knows that
-    /// nothing was sent.
+    /// it does not take a client's certificate. For gRPC its first bytes are
+    /// waited for, so that this is an error of connecting, of which the caller
+    /// knows that nothing was sent.
     ///
     /// # Cancel safety
     ///
@@ -134,6 +170,9 @@ impl Connector {
         let mut stream = connecting
             .await
             .map_err(|source| ConnectError::Handshake { name: name.clone(), source })?;
+        if self.0.speaks == Speaks::Http1 {
+            return Ok(Connected { stream, first: Vec::new(), taken: 0 });
+        }
         let mut first = vec![0; FIRST_BYTES_LEN];
         let read = match tokio::time::timeout(FIRST_BYTES_WAIT, stream.read(&mut first)).await {
             Ok(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -144,6 +183,12 @@ impl Connector {
         Ok(Connected { stream, first, taken: 0 })
     }
 
+    /// Since when the files cannot be used; `None` while all is well, as far as
+    /// connections were made.
+    pub fn stale_since(&self) -> Option<Instant> {
+        self.0.stale.get()
+    }
+
     async fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let held = {
             let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,13 +197,15 @@ impl Connector {
         let made = match Contents::read(paths(&self.0.files)).await {
             Ok(contents) => match &held {
                 Some(it) if it.fingerprint == contents.fingerprint => {
+                    self.0.stale.note(true);
                     return Ok(Arc::clone(&it.config));
                 }
-                Some(_) | None => config(&self.0.files, &contents)
+                Some(_) | None => config(&self.0.files, self.0.speaks, &contents)
                     .map(|config| Current { config, fingerprint: contents.fingerprint }),
             },
             Err(error) => Err(error),
         };
+        self.0.stale.note(made.is_ok());
         match (made, held) {
             (Ok(made), _) => {
                 let config = Arc::clone(&made.config);
@@ -184,10 +231,14 @@ fn paths(files: &ClientFiles) -> impl Iterator<Item = &std::path::Path> {
         .map(PathBuf::as_path)
 }
 
-fn config(files: &ClientFiles, contents: &Contents) -> Result<Arc<ClientConfig>, TlsError> {
+fn config(
+    files: &ClientFiles,
+    speaks: Speaks,
+    contents: &Contents,
+) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Identity)?;
+        .map_err(TlsError::Setup)?;
     let builder = if let Some(path) = &files.authorities {
         builder.with_root_certificates(contents.authorities(path)?)
     } else {
@@ -198,9 +249,12 @@ fn config(files: &ClientFiles, contents: &Contents) -> Result<Arc<ClientConfig>,
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder
             .with_client_auth_cert(contents.certificates(certificate)?, contents.key(key)?)
-            .map_err(TlsError::Identity)?,
+            .map_err(|source| {
+                let (certificate, key) = (certificate.clone(), key.clone());
+                TlsError::Identity { certificate, key, source }
+            })?,
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = speaks.protocols();
     Ok(Arc::new(config))
 }
 

@@ -53,11 +53,28 @@ pub enum TlsError {
         source: rustls::Error,
     },
     /// Certificate and key do not fit each other, or TLS cannot use them.
-    #[error("certificate and key cannot be used together")]
-    Identity(#[source] rustls::Error),
+    #[error("{} and {} cannot be used together", certificate.display(), key.display())]
+    Identity {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// What is wrong with them.
+        #[source]
+        source: rustls::Error,
+    },
     /// Client certificates cannot be checked.
-    #[error("client certificates cannot be checked by these authorities")]
-    Verifier(#[source] rustls::server::VerifierBuilderError),
+    #[error("client certificates cannot be checked by the authorities in {}", path.display())]
+    Verifier {
+        /// The file of authorities.
+        path: PathBuf,
+        /// What is wrong with them.
+        #[source]
+        source: rustls::server::VerifierBuilderError,
+    },
+    /// TLS itself cannot be set up.
+    #[error("TLS cannot be set up")]
+    Setup(#[source] rustls::Error),
     /// The roots of this machine cannot be used.
     #[error("the trusted roots of this machine cannot be used; name a file of authorities")]
     Platform(#[source] rustls::Error),

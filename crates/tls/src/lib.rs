@@ -23,8 +23,10 @@ mod acceptor;
 mod bearer;
 mod connector;
 mod files;
+mod stale;
 
 pub use self::acceptor::{Accepted, Acceptor, ClientCertificates, Reloaded, ServerFiles};
 pub use self::bearer::{BearerError, BearerFile};
 pub use self::connector::{ClientFiles, ConnectError, Connected, Connector};
 pub use self::files::TlsError;
+pub use self::stale::StaleSince;

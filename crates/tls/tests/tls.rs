@@ -219,17 +219,25 @@ async fn new_files_are_used_and_bad_ones_are_not() {
     files.issue("server", &next, &["h.example"]);
     let new_key = fs::read_to_string(files.path("server.key")).unwrap();
     files.write("server.key", &old_key);
-    assert!(matches!(acceptor.reload().await, Err(TlsError::Identity(_))));
+    let unfit = acceptor.reload().await.unwrap_err();
+    assert!(matches!(unfit, TlsError::Identity { .. }));
+    assert!(unfit.to_string().contains("server.crt") && unfit.to_string().contains("server.key"));
+    assert!(acceptor.stale_since().is_some());
     assert!(meet(&acceptor, &connector, "h.example").await.0.is_ok());
 
     files.write("server.key", &new_key);
     assert_eq!(acceptor.reload().await.unwrap(), Reloaded::Changed);
+    assert_eq!(acceptor.stale_since(), None);
     assert!(meet(&acceptor, &connector, "h.example").await.0.is_err());
     // The client's files change too, and the connector is the same one.
     files.write("ca.pem", &next.pem());
     assert!(meet(&acceptor, &connector, "h.example").await.0.is_ok());
+    assert_eq!(connector.stale_since(), None);
     files.write("ca.pem", "nothing");
     assert!(meet(&acceptor, &connector, "h.example").await.0.is_ok(), "the old one stays in use");
+    let since = connector.stale_since();
+    assert!(meet(&acceptor, &connector, "h.example").await.0.is_ok());
+    assert!(since.is_some() && connector.stale_since() == since, "since the first time");
 
     for text in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         files.write("server.crt", text);
@@ -239,6 +247,7 @@ async fn new_files_are_used_and_bad_ones_are_not() {
     assert!(matches!(acceptor.reload().await, Err(TlsError::Read { .. })));
     files.write("ca.pem", &next.pem());
     assert!(meet(&acceptor, &connector, "h.example").await.0.is_ok());
+    assert_eq!(connector.stale_since(), None);
 }
 
 #[cfg(unix)]

@@ -54,6 +54,13 @@ impl Daemon for WriterDaemon {
     fn check(&self) -> Result<(), BoxError> {
         self.store.check()?;
         self.writer.validate()?;
+        self.process.security.check_address(self.listen)?;
+        Ok(())
+    }
+
+    async fn check_files(&self) -> Result<(), BoxError> {
+        self.store.check_files()?;
+        self.writers_line.check_files().await?;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use headwater_core::head::Head;
 use headwater_core::publish::{Answer, Maintenance, PublishReply, SubmitError};
 use headwater_daemon::label;
+use headwater_daemon::metrics::observed::{self, Gauge, Part};
 use headwater_daemon::metrics::{Counts, Times, count, numbers, seconds};
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
@@ -278,38 +279,24 @@ impl WriterMetrics {
     }
 }
 
-/// Name, unit, what it is, and what it reads.
-type Gauge = (&'static str, &'static str, &'static str, fn(&Histories) -> u64);
-
 /// Measures what there is, whenever somebody looks.
 pub(crate) fn observe(meter: &Meter, histories: &Arc<Histories>) {
-    let gauges: [Gauge; 2] = [
-        (
-            "headwater.writer.histories.open",
-            "{history}",
-            "Histories that are open in the writer.",
-            |it| it.open_names().len() as u64,
-        ),
-        (
-            "headwater.queue.operations",
-            "{operation}",
-            "Operations that wait for their outcome, of all histories.",
-            Histories::n_waiting,
-        ),
+    let gauges = [
+        Gauge {
+            name: "headwater.writer.histories.open",
+            unit: "{history}",
+            about: "Histories that are open in the writer.",
+            read: |it: &Histories| it.open_names().len() as u64,
+        },
+        Gauge {
+            name: "headwater.queue.operations",
+            unit: "{operation}",
+            about: "Operations that wait for their outcome, of all histories.",
+            read: Histories::n_waiting,
+        },
     ];
-    for (name, unit, about, read) in gauges {
-        let histories = Arc::downgrade(histories);
-        let _kept_by_the_meter = meter
-            .u64_observable_gauge(name)
-            .with_unit(unit)
-            .with_description(about)
-            .with_callback(move |observer| {
-                if let Some(histories) = histories.upgrade() {
-                    observer.observe(read(&histories), &[]);
-                }
-            })
-            .build();
-    }
+    observed::gauges(meter, histories, gauges);
+    observed::snapshot_fallbacks(meter, Part::Writer, histories, Histories::snapshot_fallbacks);
 }
 
 impl AnswerKind {

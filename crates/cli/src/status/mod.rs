@@ -22,6 +22,7 @@ use self::fetch::{Admin, Looked};
 use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::output::{Format, Output, report};
+use crate::security::Security;
 
 /// Where `status` asks when it is not told.
 pub(crate) const ADMIN_DEFAULT: &str = "127.0.0.1:7412";
@@ -35,8 +36,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 /// `status`
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// The admin port of the process, HOST:PORT or a URL with `http`: what its
-    /// `--admin-listen` says.
+    /// The admin port of the process, HOST:PORT or a URL with `http` or, where
+    /// it has TLS, `https`: what its `--admin-listen` says.
     #[arg(value_name = "ADMIN-ADDRESS", default_value = ADMIN_DEFAULT, env = "HEADWATER_ADMIN")]
     pub admin: String,
     /// Look again every two seconds, until interrupted.
@@ -63,15 +64,23 @@ fn limit(text: &str) -> Result<usize, String> {
     limit.ok_or_else(|| format!("a number from 1 to {}", Window::LIMIT_MAX))
 }
 
+/// Who asks: for how long at most, whom it trusts, and what it shows.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) timeout: Duration,
+    pub(crate) security: &'a Security,
+}
+
 pub(crate) async fn status(
     args: &StatusArgs,
-    timeout: Duration,
+    asker: &Asker<'_>,
     format: Format,
     output: &mut Output,
 ) -> Result<Exit, Failed> {
     let window =
         Window { prefix: args.prefix.clone(), after: args.after.clone(), limit: args.limit };
-    let admin = Admin::parse(&args.admin)?;
+    let admin = Admin::parse(&args.admin, asker.security)?;
+    let timeout = asker.timeout;
     if !args.watch {
         return print(&admin.look(&window, timeout).await?, output);
     }

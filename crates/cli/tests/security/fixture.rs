@@ -9,7 +9,7 @@ use std::time::Duration;
 use headwater_client::{Client, ClientBuilder};
 use headwater_daemon::auth::Role;
 use headwater_daemon::auth::token::NewToken;
-use headwater_daemon::limit::LimitOptions;
+use headwater_daemon::limit::{LimitOptions, Limits};
 use headwater_daemon::security::SecurityOptions;
 use headwater_daemon::serve::{Listening, ServerOptions, Services, Serving};
 use headwater_daemon::tls::{AuthOptions, ClientCertificateRule, TlsOptions};
@@ -80,6 +80,7 @@ pub(crate) const LIMITS: LimitOptions = LimitOptions {
     caller_requests_max: 4_096,
     caller_requests_per_second_max: 0,
     request_bytes_max: 256 << 20,
+    answer_bytes_max: 256 << 20,
     request_arrival_ms_max: 30_000,
 };
 /// As without any flag.
@@ -105,6 +106,9 @@ pub(crate) struct Setup {
 /// A writer and a replica behind one port.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// For replicas of its own of a test.
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) limits: Arc<Limits>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -135,7 +139,9 @@ impl Server {
         let (config, clock) = (WriterConfig::default(), Clock::system());
         let writer =
             headwater_writer::start(Arc::clone(&store), config, entropy.clone(), clock).unwrap();
+        let kept = Arc::clone(&store);
         let replica = headwater_replica::start(store, ReplicaConfig::default(), entropy).unwrap();
+        let limits = security.limits();
         let mut serving = Serving::new(stop.clone());
         serving.options = setup.server;
         serving.acceptor = security.acceptor();
@@ -158,7 +164,7 @@ impl Server {
             writer.shutdown().await;
             replica.shutdown().await;
         });
-        Self { address, stop, task }
+        Self { address, store: kept, limits, stop, task }
     }
 
     /// A client of it, with nothing to show yet.

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
+use headwater_tls::Acceptor;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -18,9 +21,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::trace::v1::Span;
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::Server;
+use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status};
 
 /// What it has got so far. Clones share it.
@@ -36,12 +42,36 @@ impl Received {
         let received = Self::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = Server::builder()
-            .add_service(TraceServiceServer::new(received.clone()))
-            .add_service(MetricsServiceServer::new(received.clone()))
-            .serve_with_incoming(TcpListenerStream::new(listener));
+        let server = received.server().serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
         (received, address)
+    }
+
+    /// The same over TLS; connections whose handshake fails are dropped.
+    pub async fn listen_with(acceptor: Acceptor) -> (Self, SocketAddr) {
+        let received = Self::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, accepted) = tokio::sync::mpsc::channel(16);
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                if let Ok(it) = acceptor.accept(socket).await {
+                    let stream = Secured(it.stream);
+                    if sender.send(Ok::<_, std::io::Error>(stream)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        let server = received.server().serve_with_incoming(ReceiverStream::new(accepted));
+        tokio::spawn(server);
+        (received, address)
+    }
+
+    fn server(&self) -> tonic::transport::server::Router {
+        Server::builder()
+            .add_service(TraceServiceServer::new(self.clone()))
+            .add_service(MetricsServiceServer::new(self.clone()))
     }
 
     pub fn spans(&self) -> Vec<Span> {
@@ -77,5 +107,42 @@ impl MetricsService for Received {
         let metrics = resources.flat_map(|it| it.scope_metrics).flat_map(|it| it.metrics);
         self.metrics.lock().unwrap().extend(metrics.map(|it| it.name));
         Ok(Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
+
+/// A connection over TLS, as tonic takes one.
+struct Secured(TlsStream<TcpStream>);
+
+impl Connected for Secured {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }

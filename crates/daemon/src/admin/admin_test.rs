@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LARGE_BYTES: usize = 64 << 20;
 
 async fn start() -> AdminPort {
-    let admin = Admin::new(Health::new());
+    let admin = Admin::new(Health::new(), Gate::open());
     admin.merge(Router::new().route("/take", post(|_: String| async {})));
     admin.merge(Router::new().route("/large", get(|| async { vec![0; LARGE_BYTES] })));
     admin.listen("127.0.0.1:0".parse().unwrap(), Arc::new(Plain)).await.unwrap()

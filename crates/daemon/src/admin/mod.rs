@@ -8,10 +8,12 @@
 //! # Invariants
 //!
 //! - It listens only where an address is given, and never on the port of gRPC.
+//! - Every request passes the [`Gate`] before it reaches a part.
 //! - No answer waits for the store.
 //! - It has few connections, and none of them without a time limit: for the next
 //!   request, and for a request to arrive and its answer to be taken.
 
+pub(crate) mod gate;
 pub(crate) mod loglevel;
 mod probes;
 
@@ -32,8 +34,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::server::Connected as _;
 use tower::ServiceExt as _;
 
+pub use self::gate::Gate;
 use crate::health::Health;
 use crate::serve::{Accept, BindError};
 
@@ -61,12 +65,13 @@ pub struct AdminOptions {
 #[derive(Clone, Debug)]
 pub struct Admin {
     router: Arc<Mutex<Router>>,
+    gate: Gate,
 }
 
 impl Admin {
-    /// With the probes.
-    pub fn new(health: Health) -> Self {
-        Self { router: Arc::new(Mutex::new(probes::router(health))) }
+    /// With the probes. `gate` decides who may ask for what.
+    pub fn new(health: Health, gate: Gate) -> Self {
+        Self { router: Arc::new(Mutex::new(probes::router(health))), gate }
     }
 
     /// Adds a part, at any time: requests that come later see it.
@@ -80,7 +85,10 @@ impl Admin {
     }
 
     /// Answers one request.
-    pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    pub async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        if let Err(refused) = self.gate.check(&mut request) {
+            return *refused;
+        }
         let router = self.router.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match router.oneshot(request).await {
             Ok(response) => response,
@@ -130,15 +138,20 @@ impl Admin {
     }
 
     async fn connection(&self, socket: TcpStream, acceptor: &dyn Accept) {
+        let about = socket.connect_info();
         let Ok(Ok(accepted)) = timeout(HEAD_TIMEOUT, acceptor.accept(socket)).await else {
             return tracing::debug!("a handshake with the admin port failed");
         };
+        let mut known = accepted.extensions;
+        known.insert(about);
         // When the last request began. Around the connection and not the answer:
         // one that nobody reads is not asked for its next part.
         let began = watch::Sender::new(Instant::now());
         let answering = service_fn(|request: Request<Incoming>| {
             began.send_replace(Instant::now());
-            async move { Ok::<_, Infallible>(self.answer(request.map(Body::new)).await) }
+            let mut request = request.map(Body::new);
+            request.extensions_mut().extend(known.clone());
+            async move { Ok::<_, Infallible>(self.answer(request).await) }
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headwater_store::Clock;
+use headwater_tls::StaleSince;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Principal;
 use super::access::{Access, AccessError, Shown, Sources, Unknown};
@@ -33,6 +35,7 @@ struct Inner {
     clock: Clock,
     current: watch::Sender<Arc<Access>>,
     fingerprint: Mutex<blake3::Hash>,
+    stale: StaleSince,
 }
 
 impl Authenticator {
@@ -47,7 +50,8 @@ impl Authenticator {
         let access = Access::of(&path, &sources).map_err(failed)?;
         let fingerprint = Mutex::new(sources.fingerprint());
         let current = watch::Sender::new(Arc::new(access));
-        Ok(Self(Arc::new(Inner { path, clock, current, fingerprint })))
+        let stale = StaleSince::default();
+        Ok(Self(Arc::new(Inner { path, clock, current, fingerprint, stale })))
     }
 
     /// Who has shown this.
@@ -66,6 +70,18 @@ impl Authenticator {
     ///
     /// [`AuthenticatorError`]: the old ones stay in use.
     pub async fn reload(&self) -> Result<bool, AuthenticatorError> {
+        let reloaded = self.read_again().await;
+        self.0.stale.note(reloaded.is_ok());
+        reloaded
+    }
+
+    /// Since when the files cannot be used, and older rights are in use in their
+    /// place; `None` while all is well.
+    pub fn stale_since(&self) -> Option<Instant> {
+        self.0.stale.get()
+    }
+
+    async fn read_again(&self) -> Result<bool, AuthenticatorError> {
         let failed = |source| AuthenticatorError { path: self.0.path.clone(), source };
         let sources = Sources::read(&self.0.path).await.map_err(failed)?;
         let fingerprint = sources.fingerprint();

@@ -7,14 +7,13 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{Request, Response};
-use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -22,21 +21,17 @@ use tonic::transport::server::TcpConnectInfo;
 use tower::Layer;
 
 use super::access::Shown;
-use super::body::{Answering, Arriving, Held};
+use super::body::{Answering, Arriving, Going, Held};
 use super::methods::{self, Method, Need, Shape};
 use super::{Authenticator, Caller, Role};
 use crate::audit;
-use crate::limit::{Charge, LimitOptions, Limits};
+use crate::limit::{Charge, LimitOptions, Limits, OnTheWay, Permit};
 use crate::status;
 use crate::tls::Peer;
 
 /// Health checks of one address under way at a time. They count apart, so that
 /// a server that sheds load is not taken for a dead one.
 const HEALTH_CALLS_MAX: u64 = 256;
-/// Least time between two lines of the audit log about calls that were refused
-/// before they reached a service: whoever floods the port does not flood the
-/// log.
-const REFUSED_LINE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Makes [`Guard`]s.
 #[derive(Clone, Debug)]
@@ -55,13 +50,14 @@ struct Rules {
     authenticator: Option<Authenticator>,
     limits: Arc<Limits>,
     arrival_max: Duration,
-    refused_line_at: Mutex<Option<Instant>>,
+    refused_lines: audit::Sparing,
 }
 
 /// What was made of a request that was let in.
 struct Admitted {
     held: Held,
     arriving: Arrival,
+    going: Going,
     changed: Option<BoxFuture<'static, ()>>,
 }
 
@@ -71,8 +67,8 @@ enum Arrival {
     Open,
     /// One message, which counts.
     One(Arc<Charge>),
-    /// Messages for as long as the call lasts; the services bound them.
-    Many,
+    /// Messages for as long as the call lasts.
+    Many { permit: Arc<Permit>, is_kept: bool },
 }
 
 impl GuardLayer {
@@ -80,8 +76,8 @@ impl GuardLayer {
     pub fn new(authenticator: Option<Authenticator>, options: LimitOptions) -> Self {
         let arrival_max = Duration::from_millis(options.request_arrival_ms_max);
         let limits = Limits::new(options);
-        let refused_line_at = Mutex::new(None);
-        Self(Arc::new(Rules { authenticator, limits, arrival_max, refused_line_at }))
+        let refused_lines = audit::Sparing::default();
+        Self(Arc::new(Rules { authenticator, limits, arrival_max, refused_lines }))
     }
 
     /// What counts towards the limits.
@@ -112,7 +108,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let Admitted { held, arriving, changed } = match self.rules.admit(&mut request) {
+        let Admitted { held, arriving, going, changed } = match self.rules.admit(&mut request) {
             Ok(admitted) => admitted,
             Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
         };
@@ -121,13 +117,15 @@ where
             Body::new(match arriving {
                 Arrival::Open => Arriving::open(body, arrival_max),
                 Arrival::One(charge) => Arriving::one(body, charge, arrival_max),
-                Arrival::Many => Arriving::many(body),
+                Arrival::Many { permit, is_kept } => {
+                    Arriving::many(body, permit, is_kept, arrival_max)
+                }
             })
         });
         let answering = self.inner.call(request);
         Box::pin(async move {
             let answer = answering.await?;
-            Ok(answer.map(|body| Body::new(Answering::new(body, held, changed))))
+            Ok(answer.map(|body| Body::new(Answering::new(body, held, going, changed))))
         })
     }
 }
@@ -155,6 +153,8 @@ impl Rules {
                 self.limits.admit(&caller.name, own_rate)?
             }
         };
+        let on_the_way = request.extensions().get::<OnTheWay>().cloned().unwrap_or_default();
+        let (answers, permit) = (permit.answers(on_the_way), Arc::new(permit));
         let shape = method.map_or(Shape::Stream, |it| it.shape);
         let is_unary = shape == Shape::Unary;
         let is_open = method.is_some_and(|it| it.need == Need::Open);
@@ -167,8 +167,21 @@ impl Rules {
                 (Arrival::One(Arc::clone(&charge)), Some(charge))
             }
             Shape::Answers => (Arrival::One(Arc::new(permit.charge())), None),
-            Shape::Stream => (Arrival::Many, None),
+            Shape::Stream | Shape::Subscription => {
+                let is_kept = shape == Shape::Subscription;
+                (Arrival::Many { permit: Arc::clone(&permit), is_kept }, None)
+            }
         };
+        let going = match method.map(|it| it.need) {
+            _ if !is_unary => Going::Waits,
+            // What it tells is to be told again as it was.
+            Some(Need::Role(Role::Read)) => Going::Refused,
+            Some(_) | None => Going::Anyway,
+        };
+        if going == Going::Refused && !answers.has_room() {
+            // Before anything is done for it.
+            drop(answers.take(0)?);
+        }
         let changed = match (&self.authenticator, &caller.principal) {
             (Some(authenticator), Some(principal)) if !is_unary => {
                 let watched = authenticator.clone().changed(shown, principal.clone());
@@ -177,7 +190,7 @@ impl Rules {
             (Some(_) | None, Some(_) | None) => None,
         };
         request.extensions_mut().insert(Arc::new(caller));
-        Ok(Admitted { held: Held { permit, charge }, arriving, changed })
+        Ok(Admitted { held: Held { charge, answers, permit }, arriving, going, changed })
     }
 
     fn identify(
@@ -227,15 +240,9 @@ impl Rules {
         let is_administrative =
             method.is_some_and(|it| matches!(it.need, Need::Role(Role::Maintain | Role::Admin)));
         let Some(method) = method.filter(|_| is_administrative) else { return };
-        let now = Instant::now();
-        {
-            let mut told = self.refused_line_at.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.is_some_and(|it| now < it + REFUSED_LINE_INTERVAL) {
-                return;
-            }
-            *told = Some(now);
+        if self.refused_lines.is_due() {
+            audit::refused(method.path, caller, peer, refused);
         }
-        audit::refused(method.path, caller, peer, refused);
     }
 }
 

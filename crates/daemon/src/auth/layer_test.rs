@@ -6,12 +6,16 @@ use headwater_store::{Clock, Entropy};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Frame};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 use tower::ServiceExt as _;
 
 use super::*;
 use crate::auth::token::NewToken;
+
+#[path = "layer_bytes_test.rs"]
+mod bytes;
 
 const GET: &str = "/headwater.v1.ReadService/Get";
 const DELETE: &str = "/headwater.v1.HistoryService/DeleteHistory";
@@ -32,6 +36,8 @@ struct Reached {
 struct Service {
     reached: mpsc::Sender<Reached>,
     is_endless: bool,
+    /// Length of its answer.
+    answer: usize,
 }
 
 impl tonic::codegen::Service<Request<Body>> for Service {
@@ -58,7 +64,7 @@ impl tonic::codegen::Service<Request<Body>> for Service {
             let body = if service.is_endless {
                 Body::new(StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Status>>()))
             } else {
-                full(message(1))
+                full(message(service.answer))
             };
             Ok(Response::new(body))
         })
@@ -90,7 +96,7 @@ impl World {
         let authenticator = if has_rights { Some(load(file.path()).await) } else { None };
         let (sender, reached) = mpsc::channel(64);
         let layer = GuardLayer::new(authenticator.clone(), options);
-        let guard = layer.layer(Service { reached: sender, is_endless: false });
+        let guard = layer.layer(Service { reached: sender, is_endless: false, answer: 1 });
         Self { guard, layer, authenticator, reached, token, file }
     }
 

@@ -23,6 +23,8 @@ pub enum Shape {
     Answers,
     /// Messages and answers for as long as both like.
     Stream,
+    /// The same, and the service keeps what the messages say until its end.
+    Subscription,
 }
 
 /// One method.
@@ -58,7 +60,11 @@ pub const METHODS: &[Method] = &[
     unary("/headwater.v1.ReadService/VersionAt", Role::Read),
     answers("/headwater.v1.WatchService/Watch", Role::Read),
     // Replicas: which heads moved.
-    stream("/headwater.v1.WriteService/SubscribeHeads", Role::Read),
+    Method {
+        path: "/headwater.v1.WriteService/SubscribeHeads",
+        need: Need::Role(Role::Read),
+        shape: Shape::Subscription,
+    },
     unary("/headwater.v1.HistoryService/GetHistory", Role::Read),
     // Of the names that begin as the caller's prefix does.
     unary("/headwater.v1.HistoryService/ListHistories", Role::Read),
@@ -153,6 +159,7 @@ mod tests {
                         let shape = match (rpc.client_streaming, rpc.server_streaming) {
                             (false, false) => Shape::Unary,
                             (false, true) => Shape::Answers,
+                            (true, _) if rpc.name.starts_with("Subscribe") => Shape::Subscription,
                             (true, _) => Shape::Stream,
                         };
                         assert_eq!(row.shape, shape, "{path}");

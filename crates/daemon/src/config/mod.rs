@@ -45,8 +45,8 @@ pub struct ConfigOptions {
     /// Read settings from this TOML file. Flags and variables go before it.
     #[arg(long, value_name = "FILE", env = "HEADWATER_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Check all settings, and end: 0 where they are fit, 2 where not. Nothing
-    /// remote is asked.
+    /// Check all settings, load the files that they name, and end: 0 where all
+    /// is fit, 2 where not. Nothing remote is asked.
     #[arg(long)]
     pub check_config: bool,
     /// Print every setting with where it came from, and end. As text it is a

@@ -52,7 +52,8 @@ head-soft-bytes = 65536
 a value of another type and one that the flag would refuse end the start, with file, line and what
 is expected.
 
-- `--check-config` checks all settings, asks nothing remote, and ends: exit code 0 or 2.
+- `--check-config` checks all settings, loads the files that they name, asks nothing remote, and
+  ends: exit code 0 or 2.
 - `--show-config` prints every setting with where it came from, as a file that could be used;
   `--show-config=json` as JSON. Secrets are left out.
 - SIGHUP reads `log` again from the file. Everything else is read once, at the start.

@@ -1,5 +1,7 @@
 use tonic_types::StatusExt as _;
 
+use super::bytes::FRAME_BYTES;
+use super::options::Most;
 use super::*;
 
 fn limits(options: LimitOptions) -> Arc<Limits> {
@@ -129,10 +131,90 @@ async fn one_caller_holds_a_quarter_of_the_bytes_and_the_others_have_the_rest() 
 
 #[test]
 fn the_part_of_one_caller_has_room_for_one_message() {
-    let part = |request_bytes_max| {
-        LimitOptions { request_bytes_max, ..LimitOptions::default() }.caller_request_bytes_max()
-    };
+    let part = |of_all| Most::of(of_all).of_caller;
     assert_eq!(part(256 << 20), 64 << 20);
-    assert_eq!(part(9 << 20), (8 << 20) + 5);
+    assert_eq!(part(9 << 20), (8 << 20) + 5 + FRAME_BYTES);
     assert_eq!(part(1 << 20), 1 << 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_count_until_their_last_bytes_are_gone() {
+    let max = 64 << 20;
+    let limits = limits(LimitOptions { answer_bytes_max: max, ..LimitOptions::default() });
+    let (greedy, other) =
+        (limits.admit(&name("greedy"), None).unwrap(), limits.admit(&name("other"), None).unwrap());
+    let len: usize = 1 << 20;
+    let frame =
+        || greedy.answers(OnTheWay::default()).take(len).map(|it| it.with(vec![7; len].into()));
+    let mut held = Vec::new();
+    let refused = loop {
+        match frame() {
+            Ok(bytes) => held.push(bytes),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(subject(&refused), "bytes of answers that this caller has not taken");
+    assert_eq!(held.len(), 15, "a quarter, with what each takes beside");
+    assert_eq!(limits.answer_bytes(), 15 * (len as u64 + FRAME_BYTES));
+    // The others have the rest.
+    let of_other = other.answers(OnTheWay::default()).take(8 << 20).unwrap();
+
+    // A part of it is all of it.
+    let part = held.pop().unwrap().slice(..1);
+    assert!(frame().is_err());
+    drop(part);
+    held.push(frame().unwrap());
+    drop((held, of_other));
+    assert_eq!(limits.answer_bytes(), 0);
+    // Empty ones take something too.
+    let empty: Vec<_> =
+        (0..1_000_000).map_while(|_| greedy.answers(OnTheWay::default()).take(0).ok()).collect();
+    assert_eq!(empty.len(), 16 << 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_is_told_of_it() {
+    let limits = limits(LimitOptions { answer_bytes_max: 1 << 20, ..LimitOptions::default() });
+    let (a, b) = (limits.admit(&name("a"), None).unwrap(), limits.admit(&name("b"), None).unwrap());
+    assert!(b.answers(OnTheWay::default()).has_room());
+    let held = a.answers(OnTheWay::default()).hold(4 << 20);
+    assert!(!b.answers(OnTheWay::default()).has_room());
+    let waiting = tokio::spawn(b.answers(OnTheWay::default()).room());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished());
+
+    drop(held);
+
+    tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("it is told").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_stream_are_calls() {
+    let limits = limits(LimitOptions::default());
+    let stream = limits.admit(&name("a"), Some(10)).unwrap();
+    assert_eq!(stream.take_messages(9), None);
+    assert_eq!(stream.take_messages(20), Some(Duration::from_secs(2)));
+    // And others of its caller are refused meanwhile.
+    assert!(limits.admit(&name("a"), Some(10)).is_err());
+    tokio::time::advance(Duration::from_millis(2_100)).await;
+    assert!(limits.admit(&name("a"), Some(10)).is_ok());
+    let unlimited = limits.admit(&name("b"), None).unwrap();
+    assert_eq!(unlimited.take_messages(1_000_000), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_caller_holds_is_remembered_when_its_calls_are_over() {
+    let limits = limits(LimitOptions { answer_bytes_max: 64 << 20, ..LimitOptions::default() });
+    let answer = |len: usize| {
+        let call = limits.admit(&name("a"), None).unwrap();
+        call.answers(OnTheWay::default()).take(len)
+    };
+    let mut held: Vec<_> = (0..15).map(|_| answer(1 << 20).unwrap()).collect();
+    assert_eq!(limits.calls(), 0);
+    assert!(answer(1 << 20).is_err(), "a quarter is a quarter, however many calls it took");
+
+    held.clear();
+    drop(answer(1 << 20).unwrap());
+    drop(limits.admit(&name("a"), None).unwrap());
+    assert!(!limits.state().callers.contains_key("a"));
 }

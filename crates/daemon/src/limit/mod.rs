@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! call -> rate of the caller -> calls of the caller -> calls of all -> bytes of all -> service
+//!         messages of a stream: rate, bytes                answers <- bytes of all <--'
 //! ```
 //!
 //! Whatever is over a limit is refused at once, before any work is done for it,
-//! with `TOO_MANY_REQUESTS` and how long to stay away. Nothing waits in here: a
+//! with `TOO_MANY_REQUESTS` and how long to stay away. No call waits in here: a
 //! queue in front of a server that has too much only makes its answers late.
+//! Streams that are under way do: their callers see that as flow control.
 //!
 //! # Invariants
 //!
@@ -14,21 +16,25 @@
 //!   dropped, whichever way it ends.
 //! - No caller holds more than its part of the bytes of all, so that none alone
 //!   has others refused.
-//! - Callers are remembered only while they have calls under way or a rate to
-//!   pay off, and never more than [`CALLERS_MAX`].
+//! - Callers are remembered only while they have calls under way, bytes that
+//!   count or a rate to pay off, until the next call of theirs or until there are
+//!   [`CALLERS_MAX`], and never more.
 
+mod bytes;
 mod options;
 mod rate;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tonic::Status;
 
+use self::bytes::Counters;
+pub use self::bytes::{Answers, Charge, OnTheWay, Taken};
 pub use self::options::LimitOptions;
 use self::rate::Rate;
 use crate::status;
@@ -44,8 +50,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 pub struct Limits {
     options: LimitOptions,
     state: Mutex<State>,
-    /// Bytes of requests that were received and are not answered.
-    bytes: AtomicU64,
+    /// Bytes of all callers.
+    bytes: Counters,
+    /// Told where answers were full and are not any more.
+    has_room: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -58,14 +66,22 @@ struct State {
 struct Counted {
     calls: u64,
     rate: Rate,
-    /// Bytes of its requests that were received and are not answered.
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Counters>,
+}
+
+impl Counted {
+    /// Whether nothing of the caller is left to remember. Its answers may be on
+    /// their way for longer than its calls.
+    fn is_over(&self, now: Instant) -> bool {
+        self.calls == 0 && self.rate.is_paid_off(now) && self.bytes.is_empty()
+    }
 }
 
 impl Limits {
     /// Nothing is counted yet.
     pub fn new(options: LimitOptions) -> Arc<Self> {
-        Arc::new(Self { options, state: Mutex::default(), bytes: AtomicU64::new(0) })
+        let (state, bytes, has_room) = (Mutex::default(), Counters::default(), Notify::new());
+        Arc::new(Self { options, state, bytes, has_room })
     }
 
     /// Lets a call of `caller` in, at its own rate where it has one.
@@ -78,7 +94,7 @@ impl Limits {
         caller: &Arc<str>,
         own_rate: Option<u32>,
     ) -> Result<Permit, Status> {
-        let rate_max = own_rate.or(self.options.rate());
+        let rate_max = own_rate.or_else(|| self.options.rate());
         self.count(caller, rate_max, self.options.caller_requests_max, true)
     }
 
@@ -105,7 +121,7 @@ impl Limits {
         let now = Instant::now();
         let mut state = self.state();
         if !state.callers.contains_key(caller) && CALLERS_MAX <= state.callers.len() {
-            state.callers.retain(|_, it| 0 < it.calls || !it.rate.is_paid_off(now));
+            state.callers.retain(|_, it| !it.is_over(now));
             if CALLERS_MAX <= state.callers.len() {
                 return Err(too_many("callers at a time", CALLERS_MAX as u64, RETRY_AFTER));
             }
@@ -131,7 +147,8 @@ impl Limits {
         counted.calls += 1;
         let bytes = Arc::clone(&counted.bytes);
         state.calls += u64::from(is_of_all);
-        Ok(Permit { limits: Arc::clone(self), caller: Arc::clone(caller), bytes, is_of_all })
+        let caller = Arc::clone(caller);
+        Ok(Permit { limits: Arc::clone(self), caller, bytes, rate_max, is_of_all })
     }
 
     /// Calls under way, of all callers.
@@ -141,7 +158,12 @@ impl Limits {
 
     /// Bytes of requests that were received and are not answered.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.requests()
+    }
+
+    /// Bytes of answers that were made and are not taken.
+    pub fn answer_bytes(&self) -> u64 {
+        self.bytes.answers()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -159,7 +181,9 @@ pub struct Permit {
     limits: Arc<Limits>,
     caller: Arc<str>,
     /// Those of the caller.
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Counters>,
+    /// Its calls a second, where they are limited.
+    rate_max: Option<u32>,
     /// Whether it counts towards the calls of all callers.
     is_of_all: bool,
 }
@@ -167,8 +191,27 @@ pub struct Permit {
 impl Permit {
     /// Nothing of the call's request was received yet.
     pub fn charge(&self) -> Charge {
-        let of_caller = Arc::clone(&self.bytes);
-        Charge { limits: Arc::clone(&self.limits), of_caller, bytes: AtomicU64::new(0) }
+        Charge::new(Arc::clone(&self.limits), Arc::clone(&self.bytes))
+    }
+
+    /// What answers of the call count towards, on their way over a connection.
+    pub fn answers(&self, on_the_way: OnTheWay) -> Answers {
+        Answers::new(Arc::clone(&self.limits), Arc::clone(&self.bytes), on_the_way)
+    }
+
+    /// Whether messages of a stream are calls of a caller that has a rate.
+    pub(crate) fn has_rate(&self) -> bool {
+        self.rate_max.is_some()
+    }
+
+    /// Charges messages of a stream as calls. They have come already; the time
+    /// that is returned is to pass before more of them are read.
+    pub(crate) fn take_messages(&self, count: u32) -> Option<Duration> {
+        let rate_max = self.rate_max?;
+        let mut state = self.limits.state();
+        // It is there for as long as it has a call under way.
+        let counted = state.callers.get_mut(&self.caller)?;
+        counted.rate.owe(Instant::now(), rate_max, count)
     }
 }
 
@@ -185,56 +228,10 @@ impl Drop for Permit {
         state.calls -= u64::from(self.is_of_all);
         if let Some(counted) = state.callers.get_mut(&self.caller) {
             counted.calls -= 1;
-            if counted.calls == 0 && counted.rate.is_paid_off(now) {
+            if counted.is_over(now) {
                 state.callers.remove(&self.caller);
             }
         }
-    }
-}
-
-/// The bytes of one request. Gives them back when it is dropped.
-#[derive(Debug)]
-pub struct Charge {
-    limits: Arc<Limits>,
-    of_caller: Arc<AtomicU64>,
-    bytes: AtomicU64,
-}
-
-impl Charge {
-    /// Counts bytes that have just been received. What is refused is not
-    /// counted: it is thrown away.
-    ///
-    /// # Errors
-    ///
-    /// `TOO_MANY_REQUESTS`: the requests of this caller, or all requests
-    /// together, hold more than they may.
-    pub fn add(&self, len: u64) -> Result<(), Status> {
-        let options = &self.limits.options;
-        let max = options.caller_request_bytes_max();
-        if !take(&self.of_caller, len, max) {
-            return Err(too_many("bytes of this caller's unanswered requests", max, RETRY_AFTER));
-        }
-        let max = options.request_bytes_max;
-        if !take(&self.limits.bytes, len, max) {
-            self.of_caller.fetch_sub(len, Ordering::Relaxed);
-            return Err(too_many("bytes of unanswered requests", max, RETRY_AFTER));
-        }
-        self.bytes.fetch_add(len, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// Adds, unless that is over `max`.
-fn take(counter: &AtomicU64, len: u64, max: u64) -> bool {
-    let more = |held: u64| held.checked_add(len).filter(|it| *it <= max);
-    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let bytes = *self.bytes.get_mut();
-        self.of_caller.fetch_sub(bytes, Ordering::Relaxed);
-        self.limits.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

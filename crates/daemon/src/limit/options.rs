@@ -2,6 +2,8 @@
 
 use headwater_proto::limits::MESSAGE_BYTES_MAX;
 
+use super::bytes::FRAME_BYTES;
+
 /// How much callers may ask for.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct LimitOptions {
@@ -21,13 +23,22 @@ pub struct LimitOptions {
     pub caller_requests_per_second_max: u32,
     /// Most bytes of requests that are received and not answered, of all
     /// callers together. 256 MiB are 32 of the largest. One caller holds at
-    /// most a quarter of it, or one request of the largest. Streams of requests
-    /// have the limits of the writer's queues instead.
+    /// most a quarter of it, or one request of the largest. Of a stream of
+    /// operations the message that is arriving counts; what was handed over has
+    /// the limits of the writer's queues.
     #[arg(long, default_value_t = 256 << 20, env = "HEADWATER_REQUEST_BYTES_MAX")]
     #[arg(value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub request_bytes_max: u64,
-    /// Longest time for one request to arrive whole, in milliseconds. A caller
-    /// that sends a byte now and then is cut off.
+    /// Most bytes of answers that are made and that their callers have not
+    /// taken, of all callers together; one caller holds at most a quarter of it,
+    /// or one answer of the largest. Reads whose answer is over it are refused,
+    /// and streams of answers wait.
+    #[arg(long, default_value_t = 256 << 20, env = "HEADWATER_ANSWER_BYTES_MAX")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub answer_bytes_max: u64,
+    /// Longest time for one request to arrive whole, in milliseconds; of a
+    /// stream, for each of its messages. A caller that sends a byte now and then
+    /// is cut off.
     #[arg(long, default_value_t = 30_000, env = "HEADWATER_REQUEST_ARRIVAL_MS_MAX")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub request_arrival_ms_max: u64,
@@ -40,22 +51,42 @@ impl Default for LimitOptions {
             caller_requests_max: 4_096,
             caller_requests_per_second_max: 0,
             request_bytes_max: 256 << 20,
+            answer_bytes_max: 256 << 20,
             request_arrival_ms_max: 30_000,
         }
     }
 }
 
 impl LimitOptions {
-    /// Most bytes of one caller's requests: its part, and enough for one
-    /// message where the whole allows that.
-    pub(super) fn caller_request_bytes_max(&self) -> u64 {
-        /// With the prefix of gRPC.
-        const LARGEST: u64 = MESSAGE_BYTES_MAX as u64 + 5;
-        (self.request_bytes_max / 4).max(LARGEST.min(self.request_bytes_max))
+    /// Most bytes of requests.
+    pub(super) fn request_bytes(&self) -> Most {
+        Most::of(self.request_bytes_max)
+    }
+
+    /// Most bytes of answers.
+    pub(super) fn answer_bytes(&self) -> Most {
+        Most::of(self.answer_bytes_max)
     }
 
     pub(super) fn rate(&self) -> Option<u32> {
         Some(self.caller_requests_per_second_max).filter(|it| *it != 0)
+    }
+}
+
+/// Most bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Most {
+    pub(super) of_all: u64,
+    /// The part of one caller: a quarter, and enough for one message where the
+    /// whole allows that.
+    pub(super) of_caller: u64,
+}
+
+impl Most {
+    pub(super) fn of(of_all: u64) -> Self {
+        /// With the prefix of gRPC, and what a frame takes beside.
+        const LARGEST: u64 = MESSAGE_BYTES_MAX as u64 + 5 + FRAME_BYTES;
+        Self { of_all, of_caller: (of_all / 4).max(LARGEST.min(of_all)) }
     }
 }
 

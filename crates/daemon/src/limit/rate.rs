@@ -39,9 +39,30 @@ impl Rate {
     }
 }
 
+impl Rate {
+    /// Takes `count` that have come already, and says how long nothing more is
+    /// to come: until no more than one burst is owed.
+    pub(super) fn owe(&mut self, now: Instant, per_second: u32, count: u32) -> Option<Duration> {
+        let cost = BURST / per_second.max(1);
+        self.paid_at = self.paid_at.max(now) + cost.saturating_mul(count);
+        (self.paid_at - now).checked_sub(BURST).filter(|it| !it.is_zero())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_come_is_owed() {
+        let mut rate = Rate::new(Instant::now());
+        assert_eq!(rate.owe(Instant::now(), 10, 10), None);
+        assert_eq!(rate.owe(Instant::now(), 10, 30), Some(Duration::from_secs(3)));
+        assert!(rate.take(Instant::now(), 10).is_err());
+
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(rate.owe(Instant::now(), 10, 10), None);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_second_comes_at_once_and_the_rest_at_the_rate() {

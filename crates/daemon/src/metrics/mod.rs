@@ -5,8 +5,9 @@
 //! replicas in one process, each with its own figures or with none ([`none`]).
 //!
 //! In here: counters and histograms whose label is an enum, and what a server
-//! measures of itself: [`rpc`], [`store`], [`process`]. What writers and
-//! replicas measure is in their crates.
+//! measures of itself: [`rpc`], [`store`], [`process`], [`credentials`]; figures that are read when
+//! somebody looks, and what writers and replicas measure alike ([`observed`]).
+//! What only one of them measures is in its crate.
 //!
 //! # Invariants
 //!
@@ -16,6 +17,8 @@
 //! - A counter is there from the start, at zero, with each value of its label:
 //!   the first failure is an increase, which an alert can see.
 
+pub mod credentials;
+pub mod observed;
 pub mod process;
 pub mod rpc;
 pub mod store;

@@ -1,5 +1,5 @@
 //! Every call of the gRPC port: how long it took, how it ended, how many are
-//! under way; and the span at the root of its trace.
+//! under way.
 //!
 //! A call is over when its last message is: the status of gRPC comes in the
 //! trailers. One whose caller goes away before that counts as `CANCELLED`.
@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use headwater_proto::FILE_DESCRIPTOR_SET;
@@ -23,16 +22,12 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::{Code, Status};
 use tower::Layer;
-use tracing::field::Empty;
-use tracing::{Instrument as _, Span};
 
 use super::{count, seconds};
-use crate::auth::methods::{self, Need};
-use crate::trace::{Origin, Parent, ROOT_TARGET};
 
 /// The method of a call that no service of ours has: one label for whatever
 /// callers make up.
-const OTHER: &str = "_OTHER";
+pub(crate) const OTHER: &str = "_OTHER";
 
 /// How each code of gRPC is called, by its number.
 const CODES: [&str; 17] = [
@@ -67,36 +62,22 @@ struct Shared {
     methods: HashMap<String, usize>,
     /// By method; the last one is [`OTHER`].
     labels: Vec<MethodLabels>,
-    sampler: Sampler,
 }
 
 #[derive(Debug)]
 struct MethodLabels {
-    /// As in `headwater.v1.WriteService/Submit`.
-    method: String,
-    /// Whether anybody may call it, whoever it is.
-    is_open: bool,
     begun: [KeyValue; 2],
     /// By code.
     ended: Vec<[KeyValue; 3]>,
 }
 
-/// Which calls begin a trace whose callers have decided nothing.
-#[derive(Debug)]
-struct Sampler {
-    /// A draw below it does.
-    below: u64,
-    state: AtomicU64,
-}
-
 impl RpcLayer {
-    /// Measures by `meter`. Of the calls that bring no trace along, the part
-    /// `sampled` (0 to 1) begins one; `seed` is where the draws begin.
+    /// Measures by `meter`.
     ///
     /// # Panics
     ///
     /// Where the committed descriptor set does not decode.
-    pub fn new(meter: &Meter, sampled: f64, seed: u64) -> Self {
+    pub fn new(meter: &Meter) -> Self {
         let names = names();
         let labels = names.iter().map(String::as_str).chain([OTHER]).map(labels).collect();
         let methods = names.into_iter().enumerate().map(|(n, it)| (format!("/{it}"), n)).collect();
@@ -121,7 +102,6 @@ impl RpcLayer {
             ),
             methods,
             labels,
-            sampler: Sampler::new(sampled, seed),
         }))
     }
 }
@@ -158,68 +138,12 @@ fn labels(method: &str) -> MethodLabels {
         let code = KeyValue::new("rpc.response.status_code", code);
         [system.clone(), name.clone(), code]
     });
-    let row = methods::find(&format!("/{method}"));
-    MethodLabels {
-        method: method.to_owned(),
-        is_open: row.is_some_and(|it| it.need == Need::Open),
-        ended: ended.to_vec(),
-        begun: [system, name],
-    }
+    MethodLabels { ended: ended.to_vec(), begun: [system, name] }
 }
 
-impl Sampler {
-    fn new(part: f64, seed: u64) -> Self {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "casts of floats saturate, and a chance may be off by the last bit"
-        )]
-        let below = (part.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
-        Self { below, state: AtomicU64::new(seed) }
-    }
-
-    /// Draws. Callers do not wait for each other: a counter, mixed (`SplitMix64`,
-    /// Steele, Lea and Flood 2014).
-    fn draw(&self) -> bool {
-        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-        if self.below == 0 {
-            return false;
-        }
-        let mut it = self.state.fetch_add(GAMMA, Ordering::Relaxed);
-        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        it ^ (it >> 31) <= self.below
-    }
-}
-
-impl Shared {
-    /// The span of a call; a disabled one where nobody wants its trace.
-    fn span(&self, method: usize, headers: &HeaderMap) -> Span {
-        let MethodLabels { method, is_open, .. } = &self.labels[method];
-        let parent = match Origin::of_headers(headers) {
-            // Of those that nobody knows, as many as would be traced anyway.
-            Some(Parent::Wanted(origin)) if !is_open || self.sampler.draw() => Some(origin),
-            None if self.sampler.draw() => None,
-            Some(Parent::Wanted(_) | Parent::NotWanted) | None => return Span::none(),
-        };
-        let method = method.as_str();
-        let span = tracing::info_span!(
-            target: ROOT_TARGET,
-            parent: None,
-            "rpc",
-            otel.name = method,
-            otel.kind = "server",
-            otel.status_code = Empty,
-            rpc.system.name = "grpc",
-            rpc.method = method,
-            rpc.response.status_code = Empty,
-        );
-        if let Some(origin) = parent {
-            origin.adopt(&span);
-        }
-        span
-    }
+/// How a code of gRPC is called.
+pub(crate) fn code_name(code: Code) -> &'static str {
+    CODES[code as usize]
 }
 
 /// A service whose calls are measured.
@@ -245,16 +169,14 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let other = self.shared.labels.len() - 1;
         let method = self.shared.methods.get(request.uri().path()).copied().unwrap_or(other);
-        let span = self.shared.span(method, request.headers());
-        let mut under_way = UnderWay::begin(Arc::clone(&self.shared), method, span.clone());
-        let answering = span.in_scope(|| self.inner.call(request));
-        let measured = async move {
+        let mut under_way = UnderWay::begin(Arc::clone(&self.shared), method);
+        let answering = self.inner.call(request);
+        Box::pin(async move {
             let response = answering.await?;
             // A refusal has its status in the headers, and nothing after them.
             under_way.note(response.headers());
             Ok(response.map(|body| Body::new(Measured { body, under_way })))
-        };
-        Box::pin(measured.instrument(span))
+        })
     }
 }
 
@@ -263,14 +185,13 @@ struct UnderWay {
     shared: Arc<Shared>,
     method: usize,
     began: Instant,
-    span: Span,
     code: Code,
 }
 
 impl UnderWay {
-    fn begin(shared: Arc<Shared>, method: usize, span: Span) -> Self {
+    fn begin(shared: Arc<Shared>, method: usize) -> Self {
         shared.in_flight.add(1, &shared.labels[method].begun);
-        Self { shared, method, span, began: Instant::now(), code: Code::Cancelled }
+        Self { shared, method, began: Instant::now(), code: Code::Cancelled }
     }
 
     fn note(&mut self, headers: &HeaderMap) {
@@ -289,15 +210,11 @@ impl Drop for UnderWay {
         if self.code == Code::ResourceExhausted {
             self.shared.shed.add(1, &[]);
         }
-        self.span.record("rpc.response.status_code", CODES[code]);
-        if is_servers_fault(self.code) {
-            self.span.record("otel.status_code", "ERROR");
-        }
     }
 }
 
 /// The codes that the semantic conventions count as errors of a server.
-fn is_servers_fault(code: Code) -> bool {
+pub(crate) fn is_servers_fault(code: Code) -> bool {
     match code {
         Code::Unknown
         | Code::DeadlineExceeded
@@ -334,9 +251,7 @@ impl HttpBody for Measured {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = &mut *self;
-        // What a stream does to make its next message is work of the call.
-        let polled = this.under_way.span.in_scope(|| Pin::new(&mut this.body).poll_frame(cx));
-        let frame = ready!(polled);
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(trailers) = frame.trailers_ref()
         {

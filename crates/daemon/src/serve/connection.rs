@@ -21,6 +21,7 @@ use super::accept::{Accept, Io};
 use super::calls::Calls;
 use super::connections::Place;
 use super::{GrpcService, Leaving};
+use crate::limit::OnTheWay;
 
 /// How often an idle connection is asked for a sign of life, and how long it
 /// may take to give one. A caller whose host died is noticed in their sum, and
@@ -39,6 +40,18 @@ const STREAMS_MAX: u32 = 4_096;
 /// Bytes of one request's headers, all together: tokens and trace contexts fit
 /// many times over.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
+
+/// A connection that is to go, has no call, and over which nothing has moved for
+/// so long is closed. Whoever is there answers a GOAWAY within a round trip, and
+/// is gone by then; whoever is not would hold the drain to its end.
+const QUIET_MAX: Duration = Duration::from_secs(2);
+
+/// How often a connection is looked at for answers that its caller does not
+/// take, and how many bytes of them it has to take meanwhile: 2 KiB a second.
+/// Somebody with a slow network takes more; who takes less holds what others are
+/// refused for.
+const TAKING_INTERVAL: Duration = Duration::from_secs(30);
+const TAKING_BYTES_MIN: usize = 64 << 10;
 
 /// What every HTTP/2 connection begins with: the preface and the header of the
 /// first settings (RFC 9113, 3.4). Who has sent these is no port scanner.
@@ -64,27 +77,32 @@ pub(super) async fn run(terms: Arc<Terms>, socket: TcpStream, age: Option<Durati
 
 async fn serve(terms: &Terms, socket: TcpStream, age: Option<Duration>, place: &Place) {
     let about = socket.connect_info();
-    let accepted = match timeout(terms.handshake_timeout, terms.acceptor.accept(socket)).await {
-        Ok(Ok(accepted)) => accepted,
-        Ok(Err(error)) => return tracing::debug!(%error, "a handshake failed"),
-        Err(_) => return tracing::debug!("a handshake took too long"),
+    let accepting = timeout(terms.handshake_timeout, terms.acceptor.accept(socket));
+    let accepted = match place.connection.leaving.run_until_cancelled(accepting).await {
+        Some(Ok(Ok(accepted))) => accepted,
+        Some(Ok(Err(error))) => return tracing::debug!(%error, "a handshake failed"),
+        Some(Err(_)) => return tracing::debug!("a handshake took too long"),
+        None => return tracing::debug!("a handshake came too late"),
     };
     let mut extensions = accepted.extensions;
     extensions.insert(about);
     extensions.insert(Leaving::new(place.connection.leaving.clone()));
+    let on_the_way = OnTheWay::default();
+    extensions.insert(on_the_way.clone());
     let calls = Calls {
         service: terms.service.clone(),
         connection: Arc::clone(&place.connection),
         extensions,
     };
-    let received = Arc::new(AtomicUsize::new(0));
-    let io = Counted { io: accepted.io, received: Arc::clone(&received) };
+    let moved = Arc::new(Moved::default());
+    let io = Counted { io: accepted.io, moved: Arc::clone(&moved) };
     let executor = Owned { cut: place.connection.cut.clone(), tasks: terms.tasks.clone() };
     let mut http = std::pin::pin!(protocol(executor).serve_connection(TokioIo::new(io), calls));
 
     let first_bytes_by = Instant::now() + terms.handshake_timeout;
     let mut stage = Stage::New { first_bytes_by };
     let old_at = age.map(|it| Instant::now() + it);
+    let mut taking = Taking::from_now(&moved, &on_the_way);
     loop {
         let is_leaving = matches!(stage, Stage::Leaving { .. });
         tokio::select! {
@@ -97,18 +115,29 @@ async fn serve(terms: &Terms, socket: TcpStream, age: Option<Duration>, place: &
             }
             () = place.connection.leaving.cancelled(), if !is_leaving => {
                 http.as_mut().graceful_shutdown();
-                stage = Stage::Leaving { cut_at: old_at.map(|it| it + terms.age_grace) };
+                let cut_at = old_at.map(|it| it + terms.age_grace);
+                stage = Stage::Leaving { cut_at, quiet: Quiet::from_now(&moved) };
+            }
+            () = sleep_until(taking.look_at) => {
+                if taking.is_stuck(&moved, &on_the_way) {
+                    return tracing::debug!("a caller did not take its answers");
+                }
+                taking = Taking::from_now(&moved, &on_the_way);
             }
             () = until(old_at), if !is_leaving => place.connection.leaving.cancel(),
             () = until(stage.ends_at()) => match stage {
-                Stage::New { .. } if FIRST_BYTES <= received.load(Ordering::Relaxed) => {
-                    stage = Stage::Open;
-                }
+                Stage::New { .. } if FIRST_BYTES <= moved.received() => stage = Stage::Open,
                 Stage::New { .. } | Stage::Open => {
                     return tracing::debug!("a connection sent nothing");
                 }
-                Stage::Leaving { .. } => {
+                Stage::Leaving { cut_at, .. } if cut_at.is_some_and(|it| it <= Instant::now()) => {
                     return tracing::debug!("calls outlived their connection's age");
+                }
+                Stage::Leaving { cut_at, quiet } => {
+                    if !place.connection.has_calls() && quiet.is_still(&moved) {
+                        return tracing::debug!("a caller did not answer that it was to go");
+                    }
+                    stage = Stage::Leaving { cut_at, quiet: Quiet::from_now(&moved) };
                 }
             },
         }
@@ -124,7 +153,24 @@ enum Stage {
     Open,
     /// No more calls are taken. `cut_at` is the end of its age; a drain has a
     /// limit of its own.
-    Leaving { cut_at: Option<Instant> },
+    Leaving { cut_at: Option<Instant>, quiet: Quiet },
+}
+
+/// What had moved when it was last looked at.
+#[derive(Clone, Copy)]
+struct Quiet {
+    look_at: Instant,
+    moved: usize,
+}
+
+impl Quiet {
+    fn from_now(moved: &Moved) -> Self {
+        Self { look_at: Instant::now() + QUIET_MAX, moved: moved.both() }
+    }
+
+    fn is_still(&self, moved: &Moved) -> bool {
+        self.moved == moved.both()
+    }
 }
 
 impl Stage {
@@ -132,8 +178,31 @@ impl Stage {
         match self {
             Self::New { first_bytes_by } => Some(first_bytes_by),
             Self::Open => None,
-            Self::Leaving { cut_at } => cut_at,
+            Self::Leaving { cut_at: Some(cut_at), quiet } => Some(cut_at.min(quiet.look_at)),
+            Self::Leaving { cut_at: None, quiet } => Some(quiet.look_at),
         }
+    }
+}
+
+/// How the answers of a connection stood when they were last looked at.
+struct Taking {
+    look_at: Instant,
+    sent: usize,
+    /// Frames that were taken by then; `None` where none was on its way.
+    taken: Option<u64>,
+}
+
+impl Taking {
+    fn from_now(moved: &Moved, on_the_way: &OnTheWay) -> Self {
+        let look_at = Instant::now() + TAKING_INTERVAL;
+        Self { look_at, sent: moved.sent(), taken: on_the_way.taken() }
+    }
+
+    /// Whether no answer was taken since, of those that there were, and hardly
+    /// anything of them.
+    fn is_stuck(&self, moved: &Moved, on_the_way: &OnTheWay) -> bool {
+        let is_where_it_was = self.taken.is_some() && self.taken == on_the_way.taken();
+        is_where_it_was && moved.sent().wrapping_sub(self.sent) < TAKING_BYTES_MIN
     }
 }
 
@@ -173,10 +242,41 @@ fn protocol(executor: Owned) -> http2::Builder<Owned> {
     builder
 }
 
-/// Counts the first bytes that are read.
+/// Bytes of a connection, as far as they are asked for.
+#[derive(Default)]
+struct Moved {
+    received: AtomicUsize,
+    sent: AtomicUsize,
+}
+
+impl Moved {
+    fn received(&self) -> usize {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Another number than before, if anything moved.
+    fn both(&self) -> usize {
+        self.received().wrapping_add(self.sent())
+    }
+}
+
+/// Counts what is read and written.
 struct Counted {
     io: Box<dyn Io>,
-    received: Arc<AtomicUsize>,
+    moved: Arc<Moved>,
+}
+
+impl Counted {
+    fn count_sent(&self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(sent)) = &sent {
+            self.moved.sent.fetch_add(*sent, Ordering::Relaxed);
+        }
+        sent
+    }
 }
 
 impl AsyncRead for Counted {
@@ -188,9 +288,7 @@ impl AsyncRead for Counted {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let read = buffer.filled().len() - before;
-        if self.received.load(Ordering::Relaxed) < FIRST_BYTES {
-            self.received.fetch_add(read, Ordering::Relaxed);
-        }
+        self.moved.received.fetch_add(read, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
@@ -201,7 +299,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let sent = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.count_sent(sent)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -217,7 +316,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let sent = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.count_sent(sent)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -45,6 +45,10 @@ impl Connection {
         self.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
+    pub(super) fn has_calls(&self) -> bool {
+        0 < self.calls.load(Ordering::Relaxed)
+    }
+
     fn touch(&self) {
         self.used_ms.store(as_ms(self.began.elapsed()), Ordering::Relaxed);
     }

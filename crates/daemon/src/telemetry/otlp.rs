@@ -23,7 +23,9 @@ use headwater_store::Entropy;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_otlp::{ExporterBuildError, MetricExporter, SpanExporter, WithExportConfig as _};
+use opentelemetry_otlp::{
+    ExporterBuildError, MetricExporter, SpanExporter, WithExportConfig, WithTonicConfig,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
@@ -32,11 +34,12 @@ use opentelemetry_sdk::trace::{
 };
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
+use super::receiver::{Receiver, ReceiverError, ReceiverTls};
 use crate::daemon::BoxError;
 use crate::metrics::rpc::RpcLayer;
 use crate::metrics::{SCOPE, process};
 use crate::prices;
-use crate::trace::{self, BoxedLayer};
+use crate::trace::{self, BoxedLayer, CallTraces};
 
 /// Spans that wait to be sent; more are dropped.
 const SPANS_QUEUED_MAX: usize = 8_192;
@@ -51,10 +54,13 @@ const SEND_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, clap::Args)]
 pub struct TelemetryOptions {
     /// Where traces and metrics are sent by OTLP/gRPC, as
-    /// `http://127.0.0.1:4317`. Without it, and without
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, nothing is sent.
+    /// `http://127.0.0.1:4317` or `https://collector.example:4317`. Without it,
+    /// and without `OTEL_EXPORTER_OTLP_ENDPOINT`, nothing is sent.
     #[arg(long, value_name = "URL", env = "HEADWATER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
+    /// Whom the process trusts there.
+    #[command(flatten)]
+    pub tls: ReceiverTls,
     /// Share of the calls that begin a trace, 0 to 1, where the caller has not
     /// decided it.
     #[arg(
@@ -96,10 +102,22 @@ impl TelemetryOptions {
     ///
     /// # Errors
     ///
-    /// [`StartError::Endpoint`], or there are no such prices.
+    /// [`ReceiverError`], or there are no such prices.
     pub fn check(&self) -> Result<(), BoxError> {
-        endpoint(self)?;
+        receiver(self)?;
         prices::of_store("", self.metrics_prices.as_deref())?;
+        Ok(())
+    }
+
+    /// Reads the certificates for the receiver.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be used.
+    pub async fn check_files(&self) -> Result<(), BoxError> {
+        if let Some(receiver) = receiver(self)? {
+            receiver.check_files().await?;
+        }
         Ok(())
     }
 }
@@ -112,15 +130,9 @@ fn share(text: &str) -> Result<f64, String> {
 /// Why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address of the receiver is not one.
-    #[error(
-        "the OTLP endpoint is `{found}`, and has to be http://HOST:PORT; where the receiver wants \
-         TLS, send to a collector beside the process, which sends on"
-    )]
-    Endpoint {
-        /// What was given.
-        found: String,
-    },
+    /// There is no such receiver.
+    #[error(transparent)]
+    Receiver(#[from] ReceiverError),
     /// The exporter does not start.
     #[error("OTLP cannot be sent")]
     Exporter(#[from] ExporterBuildError),
@@ -154,7 +166,7 @@ impl Telemetry {
         options: &TelemetryOptions,
         entropy: &Entropy,
     ) -> Result<Self, StartError> {
-        let endpoint = endpoint(options)?;
+        let receiver = receiver(options)?;
         let resource = Resource::builder()
             .with_attributes([
                 KeyValue::new("service.name", name_of_service(service)),
@@ -170,22 +182,18 @@ impl Telemetry {
         let mut meters =
             SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(prometheus);
         let mut traces = None;
-        if let Some(endpoint) = &endpoint {
+        if let Some(receiver) = &receiver {
             if options.otlp_metrics_seconds != 0 {
-                let exporter = MetricExporter::builder()
-                    .with_tonic()
-                    .with_endpoint(endpoint)
-                    .with_timeout(SEND_MAX)
-                    .build()?;
+                let exporter = to(MetricExporter::builder().with_tonic(), receiver)?.build()?;
                 let every = Duration::from_secs(options.otlp_metrics_seconds);
                 let reader = PeriodicReader::builder(exporter).with_interval(every).build();
                 meters = meters.with_reader(reader);
             }
-            traces = Some(traces_to(endpoint, resource)?);
+            traces = Some(traces_to(receiver, resource)?);
         }
         let telemetry = Self {
             meters: meters.build(),
-            sampled: if traces.is_some() { options.trace_sample_ratio } else { 0.0 },
+            sampled: options.trace_sample_ratio,
             traces,
             registry,
             histories_max: usize::try_from(options.metrics_histories_max).unwrap_or(usize::MAX),
@@ -210,8 +218,14 @@ impl Telemetry {
     }
 
     /// The outermost layer around the gRPC services.
-    pub fn rpc_layer(&self, entropy: &Entropy) -> RpcLayer {
-        RpcLayer::new(&self.meter(), self.sampled, entropy.u64())
+    pub fn rpc_layer(&self) -> RpcLayer {
+        RpcLayer::new(&self.meter())
+    }
+
+    /// The layer next to the gRPC services, behind everything that refuses
+    /// calls; `None` where no traces are sent.
+    pub fn call_traces(&self, entropy: &Entropy) -> Option<CallTraces> {
+        self.traces.as_ref().map(|_| CallTraces::new(self.sampled, entropy.u64()))
     }
 
     /// `/metrics`, for the admin port.
@@ -255,23 +269,28 @@ fn name_of_service(service: &'static str) -> String {
     named.unwrap_or_else(|| service.to_owned())
 }
 
-/// The flag, or the variable that every program with OpenTelemetry reads.
-fn endpoint(options: &TelemetryOptions) -> Result<Option<String>, StartError> {
+/// By the flag, or the variable that every program with OpenTelemetry reads.
+fn receiver(options: &TelemetryOptions) -> Result<Option<Receiver>, ReceiverError> {
     let variable = opentelemetry_otlp::OTEL_EXPORTER_OTLP_ENDPOINT;
     let found = options.otlp_endpoint.clone().or_else(|| std::env::var(variable).ok());
-    let Some(found) = found.filter(|it| !it.is_empty()) else { return Ok(None) };
-    let is_plain = found.parse::<http::Uri>().is_ok_and(|it| {
-        it.scheme_str() == Some("http") && it.host().is_some_and(|it| !it.is_empty())
-    });
-    if is_plain { Ok(Some(found)) } else { Err(StartError::Endpoint { found }) }
+    let found = found.filter(|it| !it.is_empty());
+    found.map(|it| Receiver::new(it, &options.tls)).transpose()
 }
 
-fn traces_to(endpoint: &str, resource: Resource) -> Result<SdkTracerProvider, StartError> {
-    let exporter = SpanExporter::builder()
-        .with_tonic()
-        .with_endpoint(endpoint)
-        .with_timeout(SEND_MAX)
-        .build()?;
+/// An exporter that sends to the receiver.
+fn to<B: WithExportConfig + WithTonicConfig>(
+    exporter: B,
+    receiver: &Receiver,
+) -> Result<B, StartError> {
+    let exporter = exporter.with_endpoint(&receiver.endpoint).with_timeout(SEND_MAX);
+    Ok(match receiver.channel()? {
+        Some(channel) => exporter.with_channel(channel),
+        None => exporter,
+    })
+}
+
+fn traces_to(receiver: &Receiver, resource: Resource) -> Result<SdkTracerProvider, StartError> {
+    let exporter = to(SpanExporter::builder().with_tonic(), receiver)?.build()?;
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(SPANS_QUEUED_MAX)
         .with_max_export_batch_size(SPANS_AT_ONCE)
@@ -317,16 +336,6 @@ mod tests {
     fn options(arguments: &[&str]) -> TelemetryOptions {
         let all = ["headwater"].iter().chain(arguments);
         Arguments::try_parse_from(all).unwrap().telemetry
-    }
-
-    #[test]
-    fn an_endpoint_that_cannot_be_is_refused_with_what_to_do() {
-        for bad in ["127.0.0.1:4317", "https://collector:4317", "grpc://x", "http://"] {
-            let error = endpoint(&options(&["--otlp-endpoint", bad])).unwrap_err();
-            assert!(error.to_string().contains("collector beside the process"), "{bad}: {error}");
-        }
-        let good = "http://127.0.0.1:4317";
-        assert_eq!(endpoint(&options(&["--otlp-endpoint", good])).unwrap().as_deref(), Some(good));
     }
 
     #[test]

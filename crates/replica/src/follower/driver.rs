@@ -79,8 +79,6 @@ pub(super) struct Driver {
     pub(super) checks: Checks,
     pub(super) hydration: Hydration,
     pub(super) metrics: Arc<ReplicaMetrics>,
-    /// Snapshots that were lost and made up for, as far as they are counted.
-    pub(super) fallbacks: u64,
 }
 
 /// Checks from their beginning to their end, which includes following what they
@@ -419,10 +417,6 @@ impl Driver {
             self.shared.memory().set(local.view.overlay_bytes());
             self.hydration.follow(self.shared.loader(), &local.view);
         }
-        // Counted where it was noticed: opening may have been tried before.
-        let fallbacks = self.shared.loader.snapshot_fallbacks();
-        let before = std::mem::replace(&mut self.fallbacks, fallbacks);
-        self.metrics.fallbacks.add(fallbacks - before, &[]);
         self.owner.advanced(&self.shared);
         if is_first {
             self.owner.opened(&self.shared);

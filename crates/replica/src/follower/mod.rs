@@ -184,7 +184,6 @@ impl Follower {
             checks: Checks::default(),
             hydration: Hydration::new(hydration, Arc::clone(&metrics)),
             metrics,
-            fallbacks: 0,
         };
         (Self { shared, asks }, driver.run())
     }

@@ -9,7 +9,7 @@ use headwater_core::format::head::{self, HeadDecodeError};
 use headwater_core::head::{Head, ObservedHead};
 use headwater_core::id::{HistoryName, Tag};
 use headwater_core::publish::{EvidenceUpdate, ReadOutcome, Trouble};
-use headwater_daemon::telemetry::with_causes;
+use headwater_daemon::seldom::store_call_failed;
 use headwater_state::{LoadedChange, Loader, StateError};
 use headwater_store::{HeadRead, ReadError, Store};
 
@@ -154,7 +154,7 @@ fn receipts(
 /// What the core is told; the operator is told the rest here, where it is
 /// known.
 pub(crate) fn read_trouble(error: &ReadError) -> Trouble {
-    tracing::warn!(error = with_causes(error), "a store call failed");
+    store_call_failed(error);
     match error {
         ReadError::Unavailable { .. } => Trouble::Unavailable,
         ReadError::Denied { .. } => Trouble::Denied,

@@ -4,6 +4,8 @@ before what the chart says. */}}
 {{- $values := .root.Values }}
 - --listen=0.0.0.0:{{ .port }}
 - --admin-listen=0.0.0.0:{{ $values.ports.admin }}
+{{- /* Probes and scrapers reach it inside of the cluster, and show nothing. */}}
+- --insecure-admin
 {{- if $values.tls.enabled }}
 - --listen-tls-cert-file=/etc/headwater/tls/tls.crt
 - --listen-tls-key-file=/etc/headwater/tls/tls.key

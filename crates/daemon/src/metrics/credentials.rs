@@ -1,0 +1,44 @@
+//! Certificates, keys and rights whose files cannot be used any more.
+//!
+//! What was read before stays in use, so nothing fails at first: certificates
+//! expire later, and a token that was taken away goes on being good.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::Meter;
+use tokio::time::Instant;
+
+use super::Label as _;
+use crate::label;
+
+label! {
+    /// Files that are used together.
+    pub enum Files: "files" {
+        /// Certificate, key and authorities of the gRPC port.
+        Certificates = "certificates",
+        /// Those of the admin port.
+        AdminCertificates = "admin_certificates",
+        /// The file of rights, with the keys of issuers.
+        Rights = "rights",
+    }
+}
+
+/// Measures for how long `files` cannot be used. `since` says since when.
+pub fn stale(
+    meter: &Meter,
+    files: Files,
+    since: impl Fn() -> Option<Instant> + Send + Sync + 'static,
+) {
+    let label = [KeyValue::new(Files::NAME, files.as_str())];
+    let _kept_by_the_meter = meter
+        .f64_observable_gauge("headwater.credentials.stale")
+        .with_unit("s")
+        .with_description(
+            "Time since files of certificates or rights cannot be used, and what was read before \
+             is in use in their place; 0 while all is well.",
+        )
+        .with_callback(move |observer| {
+            let stale = since().map_or(0.0, |it| it.elapsed().as_secs_f64());
+            observer.observe(stale, &label);
+        })
+        .build();
+}
