@@ -3,7 +3,9 @@
 //! One timer for all of them: the loop goes round for every few questions, and
 //! a timer for each of them would be set and taken back each time.
 
-use tokio::time::Instant;
+use std::pin::Pin;
+
+use tokio::time::{Instant, Sleep};
 
 use super::Driver;
 
@@ -26,14 +28,19 @@ pub(super) enum Alarm {
 
 impl Driver {
     /// The next of them; of several at one moment the first in order of
-    /// [`Alarm`]. `idle_at` where the history could be closed then.
-    pub(super) fn next_alarm(&self, idle_at: Option<Instant>) -> Option<(Instant, Alarm)> {
+    /// [`Alarm`]. `idle_at` where the history could be closed then; no maintenance
+    /// unless it `is_quiet`.
+    pub(super) fn next_alarm(
+        &self,
+        idle_at: Option<Instant>,
+        is_quiet: bool,
+    ) -> Option<(Instant, Alarm)> {
         let all = [
             (self.waiting.next_deadline(), Alarm::Deadline),
             (self.turn.wake_at(), Alarm::Turn),
             (self.company.wake_at(), Alarm::Company),
             (self.hand_over_at, Alarm::HandOver),
-            (self.upkeep.wake_at(), Alarm::Upkeep),
+            (self.upkeep.wake_at().filter(|_| is_quiet), Alarm::Upkeep),
             (idle_at, Alarm::Idle),
         ];
         let set = all.into_iter().filter_map(|(at, alarm)| Some((at?, alarm)));
@@ -51,4 +58,11 @@ impl Driver {
             Alarm::Idle => (),
         }
     }
+}
+
+/// The alarm, once the timer that was set for it goes off.
+pub(super) async fn ring(timer: Pin<&mut Sleep>, next: Option<(Instant, Alarm)>) -> Alarm {
+    let Some((_, alarm)) = next else { return std::future::pending().await };
+    timer.await;
+    alarm
 }

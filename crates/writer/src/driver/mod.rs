@@ -27,7 +27,6 @@ pub(crate) use self::effects::{put_trouble, record_trouble};
 pub(crate) use self::read::{decode as decode_head, read_trouble, state_trouble};
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,10 +48,10 @@ use headwater_daemon::trace::Origin;
 use headwater_state::{Loader, Seen, View};
 use headwater_store::{Clock, Entropy, HeadWrite, Store};
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, oneshot, watch};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, Span};
 
-use self::alarm::Alarm;
+use self::alarm::{Alarm, ring};
 use self::company::Company;
 use self::measure::Measured;
 use self::moving::Move;
@@ -303,7 +302,11 @@ impl Driver {
             self.first_turn();
             while is_open || !self.is_done() {
                 let idle_at = last_used + self.idle_time();
-                let next = self.next_alarm((is_open && self.is_idle()).then_some(idle_at));
+                // Whoever has asked comes before what can wait for them, or a
+                // moment that has passed already would keep them waiting.
+                let is_quiet = !is_open || commands.is_empty() && !commands.is_closed();
+                let idle_at = (is_open && is_quiet && self.is_idle()).then_some(idle_at);
+                let next = self.next_alarm(idle_at, is_quiet);
                 if let Some((at, _)) = next
                     && timer.deadline() != at
                 {
@@ -588,11 +591,4 @@ impl Driver {
             self.carry_out_one(effect);
         }
     }
-}
-
-/// The alarm, once the timer that was set for it goes off.
-async fn ring(timer: Pin<&mut Sleep>, next: Option<(Instant, Alarm)>) -> Alarm {
-    let Some((_, alarm)) = next else { return std::future::pending().await };
-    timer.await;
-    alarm
 }
