@@ -64,6 +64,12 @@ faults! {
     IssueVersionMoved,
     /// A candidate from below the sweep boundary is named.
     SweptNameUsed,
+    /// A candidate that is uploaded beside its replacement is named before its
+    /// upload has ended.
+    UploadAssumed,
+    /// A candidate that was uploaded beside its replacement is named although
+    /// the sweep boundary has passed it.
+    SweptTravellerNamed,
     /// The issue version in a record that was there before is not used.
     RecordIgnored,
     /// No record is made for an operation whose issue version the service keeps.

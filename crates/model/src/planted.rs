@@ -106,6 +106,7 @@ fn world_of(fault: Fault) -> &'static str {
         Fault::ExpiryUnchecked => "expiring-pins",
         Fault::ForksForgotten => "forks",
         Fault::SweptBatchKept => "sweep-pipeline",
+        Fault::UploadAssumed | Fault::SweptTravellerNamed => "travelling",
         Fault::SweptNameUsed | Fault::YoungDeleted => "sweep",
         Fault::TailDropped => "maintenance-window",
         Fault::OlderHeadTaken => "strong-reads",

@@ -29,8 +29,10 @@ pub struct Setup {
     pub batch_max: usize,
     /// Batches in a pipeline at most.
     pub ahead_max: usize,
-    /// Whether changes travel in the head.
+    /// Whether changes stay in the head until they are folded.
     pub is_inline: bool,
+    /// Whether those that do not stay are in the head while they are uploaded.
+    pub do_travel: bool,
     /// Largest head, in bytes, that takes operations.
     pub head_bytes_max: usize,
     /// Whether uploads end at another moment than they are carried out.
@@ -450,7 +452,7 @@ impl Setup {
             batch_operations_max: self.batch_max,
             batch_bytes_max: 1 << 16,
             inline_bytes_max: if self.is_inline { 1 << 12 } else { 0 },
-            beside_bytes_max: 0,
+            beside_bytes_max: if self.do_travel { 1 << 12 } else { 0 },
             batches_ahead_max: self.ahead_max,
             window: Window { versions_max: self.window, bytes_max: 1 << 20 },
             head: HeadLimits { soft_bytes: 1 << 16, hard_bytes: self.head_bytes_max },

@@ -15,6 +15,7 @@ fn world(name: &'static str, about: &'static str, writers: usize, scripts: Vec<S
         batch_max: 2,
         ahead_max: 2,
         is_inline: true,
+        do_travel: false,
         head_bytes_max: 1 << 17,
         has_slow_uploads: false,
         has_slow_facts: false,
@@ -70,6 +71,8 @@ pub fn small() -> Vec<Setup> {
         sweep(),
         sweep_pipeline(),
         slow_upload(),
+        travelling(),
+        travelling_deaths(),
         compactions(),
         pins(),
         retention(),
@@ -311,6 +314,28 @@ fn slow_upload() -> Setup {
         limits: Limits { sweeps: 1, lost_answers: 1, failures: 1, ..NONE },
         goals: &[Goal::AllAccepted, Goal::Swept],
         ..world("slow-upload", "an upload ends after the boundary was raised", 2, scripts)
+    }
+}
+
+fn travelling() -> Setup {
+    let scripts = vec![add("a", 0), add("b", 0).after(0)];
+    Setup {
+        is_inline: false,
+        do_travel: true,
+        has_slow_uploads: true,
+        limits: Limits { sweeps: 1, lost_answers: 1, failures: 1, ..NONE },
+        goals: &[Goal::AllAccepted, Goal::Swept],
+        ..world("travelling", "entries in the head while they are uploaded, and a sweep", 1, scripts)
+    }
+}
+
+fn travelling_deaths() -> Setup {
+    let scripts = vec![add("a", 0).again(1), add("b", 1).again(1)];
+    Setup {
+        is_inline: false,
+        do_travel: true,
+        limits: Limits { lost_answers: 1, crashes: 1, ..NONE },
+        ..world("travelling-deaths", "the same among rivals that die", 2, scripts)
     }
 }
 
