@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use tokio::runtime::Runtime;
 
 use crate::config::{self, LoadError, ShowFormat, Shown};
 use crate::options::ProcessOptions;
@@ -95,10 +96,19 @@ pub fn main<D: Daemon>() -> ExitCode {
             Err(error) => failed(usage, &*error),
         };
     }
-    match runtime.block_on(daemon.run()) {
+    match run_to_end(runtime, daemon.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(ExitCode::FAILURE, &*error),
     }
+}
+
+/// Runs a process. Once it has ended nothing holds it: a resolver that does not
+/// answer has its thread for half a minute, and a runtime that is dropped waits
+/// for its threads. What had to be finished was waited for in there.
+fn run_to_end<T>(runtime: Runtime, run: impl Future<Output = T>) -> T {
+    let ended = runtime.block_on(run);
+    runtime.shutdown_background();
+    ended
 }
 
 /// Prints settings on standard output.
@@ -113,4 +123,34 @@ pub fn print(shown: &[Shown], format: ShowFormat) -> std::io::Result<()> {
         ShowFormat::Json => writeln!(out, "{:#}", config::as_json(shown))?,
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_waits_for_a_resolver_does_not_hold_the_end() {
+        let (_answers, resolver) = mpsc::channel::<()>();
+        let (ends, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+            let told = run_to_end(runtime, async {
+                let (begins, begun) = tokio::sync::oneshot::channel();
+                let _lookup = tokio::task::spawn_blocking(move || {
+                    begins.send(()).unwrap();
+                    resolver.recv()
+                });
+                begun.await.unwrap();
+                "stopped"
+            });
+            ends.send(told).unwrap();
+        });
+        // The resolver answers once this test is over.
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok("stopped"));
+    }
 }
