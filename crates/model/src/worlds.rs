@@ -325,7 +325,12 @@ fn travelling() -> Setup {
         has_slow_uploads: true,
         limits: Limits { sweeps: 1, lost_answers: 1, failures: 1, ..NONE },
         goals: &[Goal::AllAccepted, Goal::Swept],
-        ..world("travelling", "entries in the head while they are uploaded, and a sweep", 1, scripts)
+        ..world(
+            "travelling",
+            "entries in the head while they are uploaded, and a sweep",
+            1,
+            scripts,
+        )
     }
 }
 
