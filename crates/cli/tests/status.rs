@@ -131,7 +131,9 @@ fn whoever_does_not_answer_is_unavailable_and_whoever_answers_otherwise_is_named
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("does not say how it stands"), "{ran:?}");
 
-    assert_eq!(status("https://localhost:1", &[]).code, 2);
+    assert_eq!(status("ftp://localhost:1", &[]).code, 2);
+    // Over TLS there is nobody either.
+    assert_eq!(status("https://localhost:1", &[]).code, 7);
 }
 
 #[test]
