@@ -8,18 +8,17 @@
 //!   [`RESOLVE_INTERVAL`]. Addresses that are still there keep their connection.
 //! - Nobody waits for a slow resolver while a server is known that has not failed,
 //!   and not for long while any is known.
-//! - A query that is lost is not waited for: another one goes out beside it.
 
-use std::io;
+mod resolution;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 use tonic::service::interceptor::InterceptedService;
 
+use self::resolution::Resolution;
 use crate::address::Address;
 use crate::backoff::Backoff;
 use crate::credentials::{Credentials, Line, Token};
@@ -36,13 +35,6 @@ const RESOLVE_WAIT: Duration = Duration::from_millis(250);
 /// Likewise where all of them have failed. They may be back under their addresses,
 /// and a name that leads to others is asked for again with the next attempt.
 const RESOLVE_WAIT_SUSPECT: Duration = Duration::from_secs(1);
-
-/// After this time without an answer a name is asked for once more, beside the
-/// queries that are out: the system's resolver takes five seconds to repeat one.
-const QUERY_AGAIN: Duration = Duration::from_secs(1);
-
-/// Queries for one name at a time.
-const QUERIES_MAX: usize = 4;
 
 /// Most servers of one role. A name that resolves to more is cut.
 const PEERS_MAX: usize = 1_024;
@@ -86,8 +78,9 @@ pub(crate) struct Pool {
     credentials: Arc<Credentials>,
     random: Arc<Random>,
     state: Mutex<State>,
-    /// Held while names are resolved, so that callers who wait share it.
-    resolving: tokio::sync::Mutex<()>,
+    /// Names that are being resolved: callers who wait share it, and what they do
+    /// not wait for to its end goes on.
+    resolving: tokio::sync::Mutex<Option<Resolution>>,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +113,7 @@ impl Pool {
             credentials,
             random,
             state,
-            resolving: tokio::sync::Mutex::new(()),
+            resolving: tokio::sync::Mutex::default(),
         }
     }
 
@@ -168,10 +161,10 @@ impl Pool {
         };
         if has_live {
             // One caller tries for a moment; the others go on with what is known.
-            let Ok(_resolving) = self.resolving.try_lock() else { return Ok(()) };
-            return self.resolve_within(RESOLVE_WAIT).await;
+            let Ok(mut resolving) = self.resolving.try_lock() else { return Ok(()) };
+            return self.resolve_within(&mut resolving, RESOLVE_WAIT).await;
         }
-        let _resolving = self.resolving.lock().await;
+        let mut resolving = self.resolving.lock().await;
         let (is_due, knows_none) = {
             let state = self.state();
             (state.is_resolution_due(), state.peers.is_empty())
@@ -180,56 +173,53 @@ impl Pool {
             return Ok(());
         }
         if knows_none {
-            self.resolve().await
+            self.resolve(&mut resolving).await
         } else {
-            self.resolve_within(RESOLVE_WAIT_SUSPECT).await
+            self.resolve_within(&mut resolving, RESOLVE_WAIT_SUSPECT).await
         }
     }
 
-    /// For a pool that knows servers: goes on with those after `wait`.
-    async fn resolve_within(&self, wait: Duration) -> Result<(), Unresolved> {
-        if let Ok(resolved) = timeout(wait, self.resolve()).await {
+    /// For a pool that knows servers: goes on with those after `wait`. What was
+    /// asked for is not lost by that.
+    async fn resolve_within(
+        &self,
+        resolving: &mut Option<Resolution>,
+        wait: Duration,
+    ) -> Result<(), Unresolved> {
+        if let Ok(resolved) = timeout(wait, self.resolve(resolving)).await {
             return resolved;
         }
         self.state().resolved_at = Some(Instant::now());
         Ok(())
     }
 
-    /// The first answer to queries for one name.
-    async fn query(&self, address: &Address) -> io::Result<Vec<SocketAddr>> {
-        let query = || self.network.resolve(&address.host, address.port);
-        let mut queries = FuturesUnordered::from_iter([query()]);
-        loop {
-            match timeout(QUERY_AGAIN, queries.next()).await {
-                Ok(Some(answer)) => return answer,
-                // None is out any more, which does not happen: each answer ends this.
-                Ok(None) => queries.push(query()),
-                Err(_) if queries.len() < QUERIES_MAX => queries.push(query()),
-                Err(_) => {}
-            }
+    async fn resolve(&self, resolving: &mut Option<Resolution>) -> Result<(), Unresolved> {
+        let resolution =
+            resolving.get_or_insert_with(|| Resolution::begin(&self.addresses, &self.network));
+        while let Some((address, found)) = resolution.next().await {
+            self.add(&address, &found);
         }
-    }
-
-    async fn resolve(&self) -> Result<(), Unresolved> {
-        let mut found = Vec::new();
-        let mut unresolved = None;
-        for address in &self.addresses {
-            match self.query(address).await {
-                Ok(addresses) => found.extend(addresses.into_iter().map(|it| (it, address))),
-                Err(error) => {
-                    let detail = error.to_string();
-                    unresolved = Some(Unresolved { host: address.host.clone(), detail });
-                }
-            }
-        }
+        let (found, unresolved) =
+            resolving.take().map(|it| (it.found, it.unresolved)).unwrap_or_default();
         let mut state = self.state();
         state.resolved_at = Some(Instant::now());
         // A resolver that is down takes no server away.
         if unresolved.is_none() {
             state.is_suspect = false;
-            state.peers.retain(|peer| found.iter().any(|it| it.0 == peer.picked.address));
+            state.peers.retain(|peer| found.contains(&peer.picked.address));
         }
-        for (socket, address) in found {
+        if state.peers.is_empty() {
+            return Err(unresolved.unwrap_or_else(|| Unresolved {
+                host: self.addresses.first().map(|it| it.host.clone()).unwrap_or_default(),
+                detail: "the name has none".to_owned(),
+            }));
+        }
+        Ok(())
+    }
+
+    fn add(&self, address: &Address, found: &[SocketAddr]) {
+        let mut state = self.state();
+        for &socket in found {
             if state.peers.len() < PEERS_MAX && state.peer(socket).is_none() {
                 let network = Arc::clone(&self.network);
                 let tls = self.credentials.tls(address);
@@ -240,13 +230,6 @@ impl Pool {
                 state.peers.push(Peer { picked, failures: 0, aside_until: None });
             }
         }
-        if state.peers.is_empty() {
-            return Err(unresolved.unwrap_or_else(|| Unresolved {
-                host: self.addresses.first().map(|it| it.host.clone()).unwrap_or_default(),
-                detail: "the name has none".to_owned(),
-            }));
-        }
-        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -45,6 +45,13 @@ fn take(counter: &AtomicU64, len: u64, max: u64) -> bool {
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
+/// As [`take`], and what is larger than `max` is let through where nothing is
+/// held: it would be refused for ever otherwise.
+fn take_one(counter: &AtomicU64, len: u64, max: u64) -> bool {
+    let more = |held: u64| held.checked_add(len).filter(|it| *it <= max || held == 0);
+    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
 /// The bytes of one request. Gives them back when it is dropped.
 #[derive(Debug)]
 pub struct Charge {
@@ -139,24 +146,27 @@ impl Answers {
     pub fn take(&self, len: usize) -> Result<Taken, Status> {
         let len = len as u64 + FRAME_BYTES;
         let Most { of_all, of_caller } = self.limits.options.answer_bytes();
-        if !take(&self.of_caller.answers, len, of_caller) {
+        if !take_one(&self.of_caller.answers, len, of_caller) {
             let subject = "bytes of answers that this caller has not taken";
             return Err(too_many(subject, of_caller, RETRY_AFTER));
         }
-        if !take(&self.limits.bytes.answers, len, of_all) {
+        if !take_one(&self.limits.bytes.answers, len, of_all) {
             self.of_caller.answers.fetch_sub(len, Ordering::Relaxed);
             return Err(too_many("bytes of answers that are not taken", of_all, RETRY_AFTER));
         }
-        Ok(Taken::new(self.clone(), len))
+        Ok(Taken::new(self.clone(), len, len))
     }
 
     /// Counts a frame that cannot be refused any more: what it tells has been
-    /// done, or is a part of a stream that had room when it was asked.
+    /// done, or is a part of a stream that had room when it was asked. What is
+    /// over the caller's own part takes no room from others.
     pub fn hold(&self, len: usize) -> Taken {
         let len = len as u64 + FRAME_BYTES;
-        self.of_caller.answers.fetch_add(len, Ordering::Relaxed);
-        self.limits.bytes.answers.fetch_add(len, Ordering::Relaxed);
-        Taken::new(self.clone(), len)
+        let max = self.limits.options.answer_bytes().of_caller;
+        let before = self.of_caller.answers.fetch_add(len, Ordering::Relaxed);
+        let of_all = if before.saturating_add(len) <= max { len } else { 0 };
+        self.limits.bytes.answers.fetch_add(of_all, Ordering::Relaxed);
+        Taken::new(self.clone(), len, of_all)
     }
 
     /// Whether there is any room at all.
@@ -188,13 +198,15 @@ impl Answers {
 pub struct Taken {
     answers: Answers,
     len: u64,
+    /// How much of it counts for all callers together.
+    of_all: u64,
 }
 
 impl Taken {
     /// Its bytes are counted already.
-    fn new(answers: Answers, len: u64) -> Self {
+    fn new(answers: Answers, len: u64, of_all: u64) -> Self {
         answers.on_the_way.0.made.fetch_add(1, Ordering::Relaxed);
-        Self { answers, len }
+        Self { answers, len, of_all }
     }
 
     /// `bytes`, which count until the last of them is dropped.
@@ -209,9 +221,10 @@ impl Drop for Taken {
         on_the_way.0.taken.fetch_add(1, Ordering::Relaxed);
         let Most { of_all: all_max, of_caller: caller_max } = limits.options.answer_bytes();
         let of_caller = of_caller.answers.fetch_sub(self.len, Ordering::Relaxed);
-        let of_all = limits.bytes.answers.fetch_sub(self.len, Ordering::Relaxed);
-        // Only where somebody may wait: this is done for every answer.
-        if caller_max <= of_caller || all_max <= of_all {
+        let of_all = limits.bytes.answers.fetch_sub(self.of_all, Ordering::Relaxed);
+        // Only where room has come: this is done for every answer.
+        let has_come = |before: u64, len: u64, max: u64| max <= before && before - len < max;
+        if has_come(of_caller, self.len, caller_max) || has_come(of_all, self.of_all, all_max) {
             limits.has_room.notify_waiters();
         }
     }

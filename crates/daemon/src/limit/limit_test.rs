@@ -177,7 +177,8 @@ async fn who_waits_for_room_is_told_of_it() {
     let limits = limits(LimitOptions { answer_bytes_max: 1 << 20, ..LimitOptions::default() });
     let (a, b) = (limits.admit(&name("a"), None).unwrap(), limits.admit(&name("b"), None).unwrap());
     assert!(b.answers(OnTheWay::default()).has_room());
-    let held = a.answers(OnTheWay::default()).hold(4 << 20);
+    // With what a frame takes by itself.
+    let held = a.answers(OnTheWay::default()).hold((1 << 20) - 1_024);
     assert!(!b.answers(OnTheWay::default()).has_room());
     let waiting = tokio::spawn(b.answers(OnTheWay::default()).room());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -186,6 +187,29 @@ async fn who_waits_for_room_is_told_of_it() {
     drop(held);
 
     tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("it is told").unwrap();
+}
+
+#[test]
+fn what_a_caller_holds_beyond_its_part_takes_no_room_from_others() {
+    let limits = limits(LimitOptions { answer_bytes_max: 64 << 20, ..LimitOptions::default() });
+    let (a, b) = (limits.admit(&name("a"), None).unwrap(), limits.admit(&name("b"), None).unwrap());
+    let of_a = a.answers(OnTheWay::default());
+    let held: Vec<_> = (0..100).map(|_| of_a.hold(1 << 20)).collect();
+    assert!(!of_a.has_room());
+    assert!(b.answers(OnTheWay::default()).has_room());
+    assert!(b.answers(OnTheWay::default()).take(8 << 20).is_ok());
+    drop(held);
+    assert_eq!(limits.answer_bytes(), 0);
+}
+
+#[test]
+fn an_answer_over_the_limit_goes_where_nothing_else_is_held() {
+    let limits = limits(LimitOptions { answer_bytes_max: 1 << 20, ..LimitOptions::default() });
+    let a = limits.admit(&name("a"), None).unwrap();
+    let large = a.answers(OnTheWay::default()).take(5 << 20).unwrap();
+    assert!(a.answers(OnTheWay::default()).take(1).is_err());
+    drop(large);
+    assert!(a.answers(OnTheWay::default()).take(1).is_ok());
 }
 
 #[tokio::test(start_paused = true)]

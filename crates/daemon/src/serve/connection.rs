@@ -134,7 +134,10 @@ async fn serve(terms: &Terms, socket: TcpStream, age: Option<Duration>, place: &
                     return tracing::debug!("calls outlived their connection's age");
                 }
                 Stage::Leaving { cut_at, quiet } => {
-                    if !place.connection.has_calls() && quiet.is_still(&moved) {
+                    // An answer that is still being sent is no call any more.
+                    let has_calls =
+                        place.connection.has_calls() || on_the_way.taken().is_some();
+                    if !has_calls && quiet.is_still(&moved) {
                         return tracing::debug!("a caller did not answer that it was to go");
                     }
                     stage = Stage::Leaving { cut_at, quiet: Quiet::from_now(&moved) };
