@@ -188,7 +188,10 @@ impl<'a> Bench<'a> {
             (figures.revision, figures.versions) = (revision.get(), version.get());
         }
         figures.judge(&Limits {
-            head_bytes: self.config.head_soft_bytes,
+            // The soft limit is about what stays in a head. On top of it two
+            // entries may travel in base64.
+            head_bytes: self.config.head_soft_bytes
+                + 2 * self.config.beside_bytes_max.div_ceil(3) * 4,
             ratio: self.args.ratio_max,
             objects: self.args.objects_max,
             swept_objects: self.args.swept_objects_max,

@@ -51,7 +51,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use self::answer::{Answer, Determinacy, SubmitError};
-use self::batch::{Batch, Pending};
+use self::batch::{Batch, DecidedChange, Pending};
 pub use self::batch::{BatchId, StagedChange};
 use self::beside::Beside;
 pub use self::event::{
@@ -357,6 +357,8 @@ impl Publisher {
             }
         }
         self.evidence.raise_coverage(attempt.successor.receipt_coverage_from);
+        let is_staged = |it: &DecidedChange| matches!(it.body, ChangeBody::Staged(_));
+        let was_staged = published.iter().filter_map(|it| it.decided_change()).any(is_staged);
         let is_swept = |it: &Batch| match it.decided_change().map(|it| &it.body) {
             Some(ChangeBody::Staged(object)) => object.key.staged() < attempt.successor.sweep_from,
             Some(ChangeBody::Inline(_)) | None => false,
@@ -369,7 +371,7 @@ impl Publisher {
         self.observed = Some(observed.clone());
         self.proven = self.proven.max(Some(attempt.began));
         self.settle();
-        self.advance_beside();
+        self.advance_beside(was_staged);
         effects.push(Effect::Advanced { observed, batches: attempt.batches });
         for maintenance in attempt.maintenance {
             self.prepared.retain(|(_, it)| *it != maintenance);

@@ -52,6 +52,11 @@ pub struct WriterLineOptions {
 }
 
 impl WriterLineOptions {
+    /// Whether writers are asked over TLS, where nobody says otherwise.
+    pub fn is_tls(&self) -> bool {
+        self.files() != ClientFiles::default()
+    }
+
     fn files(&self) -> ClientFiles {
         ClientFiles {
             authorities: self.writers_tls_ca.clone(),
@@ -112,7 +117,7 @@ impl Dial {
         settings: impl FnOnce(Endpoint) -> Endpoint,
     ) -> Result<Self, Error> {
         let files = options.files();
-        let scheme = if files == ClientFiles::default() { "http" } else { "https" };
+        let scheme = if options.is_tls() { "https" } else { "http" };
         let uri = if address.contains("://") {
             address.to_owned()
         } else {

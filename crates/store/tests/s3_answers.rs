@@ -405,7 +405,7 @@ async fn a_part_that_is_not_answered_is_a_read_that_is_not() {
     let (double, store, _) = bucket().await;
     store.put("large", large()).await.unwrap();
     let size_bytes = large().len() as u64;
-    for fault in [Fault::status_before(503), Fault::close_before()] {
+    for fault in [Fault::status_before(503), Fault::close_before(), Fault::half_body()] {
         double.faults().add(Rule::new(fault.clone()).on(Op::Get).skip(2).times(1));
         let answer = store.get_sized("large", size_bytes).await;
         assert!(matches!(answer, Err(ReadError::Unavailable { .. })), "{fault:?}: {answer:?}");

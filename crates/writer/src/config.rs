@@ -93,7 +93,8 @@ pub struct WriterConfig {
     /// A change entry up to this size travels in the head while it is uploaded,
     /// and costs no round trip of its own; the next head names the object.
     /// 128 KiB are 64 callers' batches of 1 KiB values, and with base64 a head
-    /// that is still told in full. 0: none does.
+    /// that is still told in full. 0: none does. Less where half of
+    /// `writer-head-hard-bytes` leaves less room above `writer-head-soft-bytes`.
     #[arg(
         long = "writer-beside-bytes-max",
         id = "writer-beside-bytes-max",
@@ -417,13 +418,17 @@ impl WriterConfig {
 
     /// The part that the protocol core takes.
     pub(crate) fn settings(&self, publisher_id: String) -> Settings {
+        // What is in a head while it is uploaded stays within half of the hard
+        // limit, in base64.
+        let room = (self.head_hard_bytes / 2).saturating_sub(self.head_soft_bytes);
+        let room_beside = room / 4 * 3;
         Settings {
             publisher_id,
             address: self.address(),
             batch_operations_max: self.batch_operations_max,
             batch_bytes_max: self.batch_bytes_max,
             inline_bytes_max: self.inline_bytes_max,
-            beside_bytes_max: self.beside_bytes_max,
+            beside_bytes_max: self.beside_bytes_max.min(room_beside),
             batches_ahead_max: self.batches_ahead_max,
             window: Window {
                 versions_max: self.receipt_versions_max,

@@ -193,11 +193,15 @@ impl Publisher {
         }
     }
 
-    /// A publication of ours is the head.
-    pub(super) fn advance_beside(&mut self) {
+    /// A publication of ours is the head; whether anything in it was staged first.
+    pub(super) fn advance_beside(&mut self, was_staged: bool) {
         let Beside { until_alone, until_open, .. } = &mut self.beside;
         *until_alone = until_alone.saturating_sub(1);
-        *until_open = until_open.checked_sub(1).unwrap_or(OPEN_EVERY);
+        // What needs no upload leaves nobody a turn.
+        *until_open = match *until_open {
+            0 if was_staged => OPEN_EVERY,
+            n => n.saturating_sub(1),
+        };
         self.trim_beside();
     }
 
@@ -209,7 +213,11 @@ impl Publisher {
         let is_coming = |batch: BatchId| pipeline.iter().any(|it: &Batch| it.id == batch);
         beside.travelling.retain(|it| {
             let is_carried = head.is_some_and(|head| carries(head, it.object.hash));
-            !it.is_durable || is_carried || is_coming(it.batch)
+            // The sweep boundary never falls: below it no head will ever name it,
+            // and the entry is one that stays.
+            let is_below = head.is_some_and(|head| it.object.key.staged() < head.sweep_from);
+            let is_swept = is_below && !planted!(SweptTravellerNamed);
+            !it.is_durable || !is_swept && (is_carried || is_coming(it.batch))
         });
     }
 }

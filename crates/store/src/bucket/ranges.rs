@@ -2,7 +2,7 @@
 //!
 //! In here: a read of an object whose size is known, by several requests at
 //! once, as it was written: one connection to a bucket carries tens of MiB a
-//! second, and an answer that is cut off costs a part and not all of it. Not in
+//! second. Not in
 //! here: reads of a part for its own sake. A reader uses no byte before it
 //! verified the hash of the whole (docs/protocol.md, 2).
 //!
@@ -77,15 +77,12 @@ impl<D: Dialect> Bucket<D> {
             extensions: exchange.extensions(),
             ..GetOptions::default()
         };
-        let got = async {
-            let got = self.dialect.client().get_opts(&path, options).await?;
-            if got.meta.size != size_bytes {
-                return Ok(Part::NotPartial);
+        match self.dialect.client().get_opts(&path, options).await {
+            Ok(got) if got.meta.size != size_bytes => Ok(Part::NotPartial),
+            Ok(got) => {
+                let bytes = got.bytes().await;
+                bytes.map(Part::Found).map_err(|it| self.read_error(key, &exchange, it))
             }
-            Ok(Part::Found(got.bytes().await?))
-        };
-        match got.await {
-            Ok(part) => Ok(part),
             Err(error) => match exchange.status() {
                 // 200 to a question for a part is all of it; 206 with another
                 // part than was asked for is not better.

@@ -11,6 +11,7 @@ use headwater_daemon::status::{self, FieldViolation};
 use headwater_daemon::trace;
 use headwater_proto::v1;
 use headwater_proto::v1::forward_service_server::ForwardService;
+use prost::Message as _;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -80,6 +81,10 @@ fn verdict(told: Told) -> Verdict {
     }
 }
 
+/// Bytes of outcomes past which no rejection is told in full: what a writer
+/// takes as an answer is 8 MiB, and one rejection has up to 64 keys of 1 KiB.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
 /// `ForwardService` over it.
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardRpc {
@@ -100,14 +105,24 @@ impl ForwardService for ForwardRpc {
     ) -> Result<Response<v1::ForwardResponse>, Status> {
         allow(&request, Role::Write, &request.get_ref().history)?;
         let handed = handed(request.into_inner())?;
+        // Nobody is told of an address, so nobody comes here by what a head says.
+        if self.histories.config.advertise.is_empty() {
+            return Err(Status::unimplemented("this writer takes operations from callers alone"));
+        }
         let (history, history_id) = (handed.history.clone(), handed.history_id);
         let operations: Vec<_> = handed.operations.iter().map(|it| it.operation.clone()).collect();
         let Some(taken) = take(&self.histories, handed).await else {
             return Err(answer::unexpected());
         };
+        let mut answer_bytes = 0;
         let results = operations.iter().zip(taken.verdicts).map(|(operation, verdict)| {
             use v1::forwarded_result::Result as Outcome;
             let result = match verdict {
+                // Rejections name what is in the way, keys and all. One without
+                // room was not applied, and is decided where it comes from.
+                Verdict::Outcome(Answer::Rejected { .. }) if ANSWER_BYTES_MAX < answer_bytes => {
+                    Outcome::MaybeApplied(false)
+                }
                 Verdict::Outcome(answer) => {
                     let about = About::operation(&history, operation);
                     let told = Told { answer, history_id: Some(history_id) };
@@ -117,7 +132,9 @@ impl ForwardService for ForwardRpc {
                 Verdict::NotApplied => Outcome::MaybeApplied(false),
                 Verdict::MaybeApplied => Outcome::MaybeApplied(true),
             };
-            v1::ForwardedResult { result: Some(result) }
+            let result = v1::ForwardedResult { result: Some(result) };
+            answer_bytes += result.encoded_len();
+            result
         });
         Ok(Response::new(v1::ForwardResponse {
             results: results.collect(),

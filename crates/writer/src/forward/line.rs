@@ -79,6 +79,12 @@ impl Inner {
     }
 
     async fn connect(&self, address: &WriterAddress) -> Result<WriterLine, LineError> {
+        // Whoever can write a head has written the scheme. How safe a connection
+        // has to be is the operator's word, and no head's.
+        if address.as_str().starts_with("https://") != self.options.is_tls() {
+            tracing::debug!(%address, "it is not reached in the way that was set");
+            return Err(LineError::NotTaken);
+        }
         if let Some(line) = self.connected().get(address) {
             return Ok(line.clone());
         }

@@ -26,6 +26,9 @@ const MESSAGES_MAX: usize = 8;
 /// How long a message is waited for. A writer that takes longer is slower than
 /// publishing in turns, or stands still.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// A writer that has not answered for so long takes nothing, also where the
+/// callers' own time was up before.
+const SILENT: Duration = Duration::from_millis(500);
 /// Share of an operation's time that is kept for its answer to come back, one
 /// part in this many, and what that is at least and at most.
 const ANSWER_PART: u32 = 20;
@@ -95,6 +98,17 @@ impl Outgoing {
         let mut message = Vec::new();
         let mut size_bytes = 0;
         for outbound in outbound {
+            if outbound.asked.deadline <= Instant::now()
+                && let Some(target) = &target
+            {
+                let error = match outbound.is_in_doubt {
+                    true => SubmitError::InDoubt,
+                    false => SubmitError::Expired,
+                };
+                let answer = Answer::Failed(error);
+                tell(&self.parts.metrics, outbound.asked, target.history_id, answer);
+                continue;
+            }
             let size = outbound.asked.question.size_bytes();
             let operation = target.as_ref().and_then(|it| meant(&outbound.asked, it));
             let (Some(target), Some(operation)) = (&target, operation) else {
@@ -249,7 +263,9 @@ impl Flight {
                 self.take_in(taken.verdicts)
             }
             Err(error) => {
-                if self.sent.iter().any(Option::is_some) {
+                // Callers that wait for less than that are no judges of a writer.
+                let is_waited_for = self.sent.iter().any(Option::is_some);
+                if is_waited_for || SILENT <= self.began.elapsed() {
                     self.route.failed(&address);
                 }
                 let (is_in_doubt, what) = match error {
