@@ -101,10 +101,8 @@ impl Outgoing {
             if outbound.asked.deadline <= Instant::now()
                 && let Some(target) = &target
             {
-                let error = match outbound.is_in_doubt {
-                    true => SubmitError::InDoubt,
-                    false => SubmitError::Expired,
-                };
+                let error =
+                    if outbound.is_in_doubt { SubmitError::InDoubt } else { SubmitError::Expired };
                 let answer = Answer::Failed(error);
                 tell(&self.parts.metrics, outbound.asked, target.history_id, answer);
                 continue;
