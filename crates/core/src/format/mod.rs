@@ -25,6 +25,7 @@ pub mod request;
 pub mod segment;
 pub mod snapshot;
 pub mod snapshot_page;
+mod text;
 mod wire;
 
 /// The format that this build writes, and the newest that it reads.
