@@ -3,6 +3,7 @@
 //! and stores, and is what they are compared with.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 use headwater_core::change::Resolved;
@@ -46,10 +47,14 @@ pub(crate) enum Obstacle {
     False,
 }
 
+/// The last of what was written to a key before a moment.
+fn last_of(written: &[Written], at: Moment) -> Option<&Written> {
+    written[..written.partition_point(|it| it.by < at)].last()
+}
+
 impl Model {
     fn last(&self, key: &[u8], at: Moment) -> Option<&Written> {
-        let written = self.keys.get(key)?;
-        written[..written.partition_point(|it| it.by < at)].last()
+        last_of(self.keys.get(key)?, at)
     }
 
     /// The value of a key, and the version that wrote it.
@@ -67,8 +72,8 @@ impl Model {
 
     /// The newest version that wrote or deleted anything in the range.
     fn changed_in(&self, range: &KeyRange, at: Moment) -> Option<u64> {
-        let keys = self.keys_in(range).filter_map(|(key, _)| self.last(key, at));
-        let by_key = keys.map(|it| it.by.version).max();
+        let written = self.keys_in(range).filter_map(|(_, written)| last_of(written, at));
+        let by_key = written.map(|it| it.by.version).max();
         let by_range = self.ranges.iter().rev().find(|(other, by)| *by < at && meet(range, other));
         by_key.max(by_range.map(|it| it.1.version))
     }
@@ -81,15 +86,20 @@ impl Model {
         from.take_while(|(key, _)| range.contains(key))
     }
 
-    /// All entries of a range: key, value, and the version that wrote it.
+    /// All entries of a range, or those after a key of it: key, value, and the
+    /// version that wrote it.
     pub(crate) fn entries<'a>(
         &'a self,
         range: &'a KeyRange,
+        after: Option<&Bytes>,
         at: Moment,
     ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes, u64)> {
-        self.keys_in(range).filter_map(move |(key, _)| {
-            let (value, version) = self.value(key, at)?;
-            Some((key, value, version))
+        let start = after.map_or(Bound::Included(range.start()), Bound::Excluded);
+        let keys = self.keys.range::<Bytes, _>((start, Bound::Unbounded));
+        let keys = keys.take_while(|(key, _)| range.contains(key));
+        keys.filter_map(move |(key, written)| {
+            let last = last_of(written, at)?;
+            last.value.as_ref().map(|it| (key, it, last.by.version))
         })
     }
 

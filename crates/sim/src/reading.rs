@@ -1,7 +1,9 @@
 //! How clients read.
 
+use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use headwater_core::operation::KeyRange;
@@ -12,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
 use crate::requests;
-use crate::truth::{Asked, Found, Row};
+use crate::truth::{Asked, Found, Page, Row};
 
 /// How long a replica may take.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -34,7 +36,7 @@ impl Client {
         }
     }
 
-    fn asked(&self, consistency: Consistency, what: &str) -> Asked {
+    fn asked(&self, consistency: Consistency, what: fmt::Arguments<'_>) -> Asked {
         let sent = self
             .world
             .trace
@@ -45,7 +47,7 @@ impl Client {
 
     async fn read_key(&mut self, replica: usize, consistency: Consistency) {
         let key = requests::draw_key(&self.dice, &self.world.plan.mix);
-        let asked = self.asked(consistency, &key.to_string());
+        let asked = self.asked(consistency, format_args!("{key}"));
         let wanted = key.clone();
         let read = self.call_replica(replica, move |reader, deadline| {
             let key = wanted.clone();
@@ -75,9 +77,11 @@ impl Client {
         range: KeyRange,
         page_entries: usize,
     ) -> bool {
-        let (mut consistency, mut after, mut rows) = (consistency, None, Vec::new());
+        let (mut consistency, mut after) = (consistency, None);
+        // What was read ends there, whatever the replica says where to go on.
+        let mut last: Option<Bytes> = None;
         loop {
-            let asked = self.asked(consistency, &format!("{range:?} after {after:?}"));
+            let asked = self.asked(consistency, format_args!("{range:?} after {after:?}"));
             let scan = Scan {
                 range: range.clone(),
                 after: after.clone(),
@@ -108,17 +112,16 @@ impl Client {
                     return false;
                 }
             };
-            rows.extend(page.value);
             let is_end = next.is_none();
-            let found = Found { value: rows, ..page };
-            truth.read_range(&asked, answered, &range, &found, is_end);
+            let part = Page { range: &range, after: last.as_ref(), is_end };
+            truth.read_page(&asked, answered, &page, part);
             drop(truth);
-            consistency = Consistency::Exact(StateVersion::new(found.version));
-            rows = found.value;
-            after = next;
             if is_end {
                 return true;
             }
+            consistency = Consistency::Exact(StateVersion::new(page.version));
+            after = next;
+            last = page.value.into_iter().last().map(|row| row.0).or(last);
         }
     }
 
@@ -148,7 +151,7 @@ impl Client {
             versions_max: self.dice.pick(&[1, 5, 100]),
             bytes_max: self.dice.pick(&[100, 10_000, 1 << 20]),
         };
-        let asked = self.asked(consistency, &format!("{range:?}"));
+        let asked = self.asked(consistency, format_args!("{range:?}"));
         let read = self.call_replica(replica, move |reader, deadline| {
             async move {
                 let (changes, pinned) = reader.changes(range, consistency, deadline).await?;
@@ -170,7 +173,7 @@ impl Client {
         }
     }
 
-    fn answered<T: std::fmt::Debug>(&self, read: &Result<T, ReadFailure>) -> u64 {
+    fn answered<T: fmt::Debug>(&self, read: &Result<T, ReadFailure>) -> u64 {
         self.world.trace.event(format_args!("client {}: reads {read:?}", self.index))
     }
 

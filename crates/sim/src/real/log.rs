@@ -292,7 +292,7 @@ impl Check<'_> {
 
     fn everything(&mut self, version: u64, rows: &[Row], last: u64) {
         let range = KeyRange::everything();
-        let entries = self.model.entries(&range, after(version));
+        let entries = self.model.entries(&range, None, after(version));
         let expected: Vec<_> = entries.map(|it| (it.0.clone(), it.1.clone(), it.2)).collect();
         if expected != *rows || version != last {
             let (n, of) = (rows.len(), expected.len());

@@ -98,7 +98,7 @@ impl History {
     pub(super) fn is_state_of(&self, version: u64, now: Moment) -> bool {
         let everything = KeyRange::everything();
         let values = |at| {
-            let rows = self.model.entries(&everything, at);
+            let rows = self.model.entries(&everything, None, at);
             rows.map(|(key, value, _)| (key.clone(), value.clone()))
                 .collect::<Vec<(Bytes, Bytes)>>()
         };

@@ -15,7 +15,7 @@ mod reach;
 mod reads;
 mod watches;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use headwater_core::receipt::MutationResult;
 
 pub(crate) use self::answers::Attempt;
 pub(crate) use self::heads::{Objects, When};
-pub(crate) use self::reads::{Asked, Found, Row};
+pub(crate) use self::reads::{Asked, Found, Page, Row};
 pub(crate) use self::watches::Watched;
 use crate::model::{Model, Place};
 
@@ -106,13 +106,15 @@ struct History {
     changes: Vec<Arc<Change>>,
     /// The event at which each revision came, from the first one on.
     revisions: Vec<u64>,
-    operations: BTreeMap<OperationId, Known>,
+    // Looked up many times for each operation; where they are gone through, what
+    // is found is put in order.
+    operations: HashMap<OperationId, Known>,
     /// Keys of all objects that the head names itself.
-    reached: BTreeSet<String>,
+    reached: HashSet<String>,
     /// Keys of all objects that the archive of the head names.
-    named_by_archive: BTreeSet<String>,
+    named_by_archive: HashSet<String>,
     /// What each snapshot of the head or its archive leads to, by its key.
-    snapshots: BTreeMap<String, Arc<BTreeSet<String>>>,
+    snapshots: BTreeMap<String, Arc<HashSet<String>>>,
     newest_snapshot: Option<String>,
     /// Pins that somebody asked to take away.
     unpinned: BTreeSet<PinName>,
@@ -226,6 +228,7 @@ impl Truth {
                 ));
             }
         }
+        found.sort_unstable();
         for it in found {
             self.violation(it);
         }

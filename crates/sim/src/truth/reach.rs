@@ -1,6 +1,6 @@
 //! What a head reaches: everything that it names, and what that names in turn.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use headwater_core::format;
@@ -15,9 +15,9 @@ pub(super) struct Walk<'a, O> {
     history: &'a HistoryName,
     objects: &'a O,
     /// What was reached before, and was seen to be there.
-    before: &'a BTreeSet<String>,
+    before: &'a HashSet<String>,
     /// Keys below the root of the store.
-    reached: BTreeSet<String>,
+    reached: HashSet<String>,
     found: Vec<String>,
 }
 
@@ -25,13 +25,13 @@ impl<'a, O: Objects> Walk<'a, O> {
     pub(super) fn new(
         history: &'a HistoryName,
         objects: &'a O,
-        before: &'a BTreeSet<String>,
+        before: &'a HashSet<String>,
     ) -> Self {
-        Self { history, objects, before, reached: BTreeSet::new(), found: Vec::new() }
+        Self { history, objects, before, reached: HashSet::new(), found: Vec::new() }
     }
 
     /// What was reached, and what was wrong.
-    pub(super) fn finish(self) -> (BTreeSet<String>, Vec<String>) {
+    pub(super) fn finish(self) -> (HashSet<String>, Vec<String>) {
         (self.reached, self.found)
     }
 

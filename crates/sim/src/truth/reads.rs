@@ -27,6 +27,17 @@ pub(crate) struct Found<T> {
     pub(crate) value: T,
 }
 
+/// Which part of a range was read. Pages of one version, each after the one
+/// before, are the range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page<'a> {
+    pub(crate) range: &'a KeyRange,
+    /// The last key of the page before.
+    pub(crate) after: Option<&'a Bytes>,
+    /// Nothing comes after.
+    pub(crate) is_end: bool,
+}
+
 /// Key, value, and the version that wrote it.
 pub(crate) type Row = (Bytes, Bytes, u64);
 
@@ -49,19 +60,18 @@ impl Truth {
         self.note_read(asked, answered, what);
     }
 
-    /// A range was read, from `after_key` on; `is_end`: nothing comes after.
-    pub(crate) fn read_range(
+    /// A page of a range was read.
+    pub(crate) fn read_page(
         &mut self,
         asked: &Asked,
         answered: u64,
-        range: &KeyRange,
         found: &Found<Vec<Row>>,
-        is_end: bool,
+        page: Page<'_>,
     ) {
         let Some(history) = self.histories.get(&asked.head_key) else { return };
         let mut what = history.check_freshness(asked, answered, found.version, found.revision);
-        if !history.is_range(range, found, is_end) {
-            what = Some(format!("{range:?} at v{} is another: {:?}", found.version, found.value));
+        if !history.is_page(found, page) {
+            what = Some(format!("{page:?} at v{} is another: {:?}", found.version, found.value));
         }
         self.note_read(asked, answered, what);
     }
@@ -128,12 +138,13 @@ impl Truth {
 }
 
 impl History {
-    /// Whether a range begins with these rows, and ends with them at its end.
-    fn is_range(&self, range: &KeyRange, found: &Found<Vec<Row>>, is_end: bool) -> bool {
-        let rows = self.model.entries(range, after(found.version));
-        let mut expected = rows.map(|(key, value, version)| (key.clone(), value.clone(), version));
-        let is_same = found.value.iter().all(|row| expected.next().as_ref() == Some(row));
-        is_same && !(is_end && expected.next().is_some())
+    /// Whether a page begins with these rows, and the range ends with them at
+    /// its end.
+    fn is_page(&self, found: &Found<Vec<Row>>, page: Page<'_>) -> bool {
+        let mut expected = self.model.entries(page.range, page.after, after(found.version));
+        let mut found = found.value.iter().map(|(key, value, version)| (key, value, *version));
+        let is_same = found.all(|row| expected.next() == Some(row));
+        is_same && !(page.is_end && expected.next().is_some())
     }
 
     fn check_freshness(

@@ -185,7 +185,7 @@ impl History {
         if state.version != version || self.newest() < version {
             return Some(format!("the state at {} ends as that at {version}", state.version));
         }
-        let rows = self.model.entries(&told.filter, after(version));
+        let rows = self.model.entries(&told.filter, None, after(version));
         let expected: BTreeMap<_, _> =
             rows.map(|(key, value, at)| (key.clone(), (value.clone(), at))).collect();
         (state.rows != expected).then(|| format!("the state at {version} is another one"))
