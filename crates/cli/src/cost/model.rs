@@ -139,12 +139,9 @@ impl Load {
         let records = if self.is_service_kept { self.operations_per_second } else { 0.0 };
         let uploaded_bytes = batching.uploads * batching.batch_bytes;
         let record_bytes = records * (self.operation_bytes() + 100.0);
-        // In the head too, once, in base64. Not where a record is waited for,
-        // or where the store wants a rest, in which they are uploaded.
-        let does_travel = batching.batch_bytes <= count(self.writer.beside_bytes_max)
-            && !self.is_service_kept
-            && self.head_interval_seconds <= self.write_seconds;
-        let travelling_bytes = if does_travel { uploaded_bytes * 4.0 / 3.0 } else { 0.0 };
+        // In the head too, once, in base64.
+        let travelling_bytes =
+            if self.does_travel(batching) { uploaded_bytes * 4.0 / 3.0 } else { 0.0 };
         Usage {
             puts: batching.replacements + batching.uploads + records,
             up_bytes: batching.replacements * self.head_bytes(batching)
@@ -153,6 +150,15 @@ impl Load {
                 + record_bytes,
             ..Usage::default()
         }
+    }
+
+    /// Whether what is uploaded is in the head as well meanwhile. Not where a
+    /// record is waited for, or where the store wants a rest, in which it is
+    /// uploaded.
+    fn does_travel(&self, batching: &Batching) -> bool {
+        batching.batch_bytes <= count(self.writer.beside_bytes_max)
+            && !self.is_service_kept
+            && self.head_interval_seconds <= self.write_seconds
     }
 
     /// Bytes that a change takes of the head.
@@ -277,7 +283,10 @@ impl Load {
             let share = batching.large_share();
             checks * (heads_for_check / folded + folded / 2.0 * share)
         } else {
-            batching.uploads
+            // The last one travels in the head that is read, and mostly the one
+            // before it still does.
+            let at_hand = if self.does_travel(batching) { changed * 2.0 } else { 0.0 };
+            (batching.uploads - at_hand).max(0.0)
         };
         // A change that moved to a segment before it was seen is found there, in
         // company. Who sees every head sees it before.
