@@ -130,12 +130,13 @@ fn the_first_commits_are_compared_with_the_last() {
 fn followers_add_no_request_to_the_writer() {
     let lines = small("replicas", &["--replicas", "3"]);
 
-    let [none, some] = &lines[..] else { panic!("{lines:?}") };
-    assert_eq!((figure(none, "replicas"), figure(some, "replicas")), (0.0, 3.0));
+    let shape: Vec<_> =
+        lines.iter().map(|it| (figure(it, "replicas"), figure(it, "pushed"))).collect();
+    assert_eq!(shape, [(0.0, 0.0), (3.0, 0.0), (3.0, 1.0)]);
     // The writer reads to open the history, and an entry that was uploaded once
     // when it is folded. Replicas that asked it for more would show: three of
     // them follow.
-    for line in [none, some] {
+    for line in &lines {
         let gets = figure(line, "getsPerCall") * figure(line, "calls");
         let puts = figure(line, "putsPerCall") * figure(line, "calls");
         assert!(gets < 20.0 + puts, "{line}");
@@ -202,7 +203,8 @@ fn a_growing_history_stays_within_its_bounds_or_the_program_fails() {
     assert_eq!((line["operations"].as_u64(), line["failures"].as_u64()), (Some(4_000), Some(0)));
     assert_eq!(line["verdict"], "clean");
     assert!(1_000 < line["versions"].as_u64().unwrap(), "{line}");
-    // The soft limit, and what travels on top of it.
+    // The soft limit for what stays, and what travels on top of it.
+    assert!(line["keptBytesMost"].as_u64().unwrap() <= 64 << 10, "{line}");
     assert!(line["headBytesMost"].as_u64().unwrap() <= 406 << 10, "{line}");
 
     let output = run(&["--swept-objects-max", "1"]);

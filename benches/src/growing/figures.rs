@@ -26,6 +26,8 @@ pub(super) struct Figures {
     /// Heads that were published, each of which was looked at.
     pub(super) heads: u64,
     pub(super) head_bytes_most: usize,
+    /// Without the changes that only travel in a head while they are uploaded.
+    pub(super) kept_bytes_most: usize,
     pub(super) objects_most: u64,
     pub(super) swept_objects: u64,
     pub(super) verdict: &'static str,
@@ -37,6 +39,7 @@ pub(super) struct Figures {
 #[derive(Debug)]
 pub(super) struct Limits {
     pub(super) head_bytes: usize,
+    pub(super) kept_bytes: usize,
     pub(super) ratio: f64,
     pub(super) objects: u64,
     pub(super) swept_objects: u64,
@@ -57,12 +60,12 @@ impl Figures {
         let most = |name: &str, found: u64, limit: u64| {
             (limit < found).then(|| format!("{name}: {found}, over {limit}"))
         };
-        let (head_bytes, limit) = (self.head_bytes_most as u64, limits.head_bytes as u64);
         let found = [
             ratio("p50 at the end to that at the start", self.last_to_first),
             ratio("p50 to that of a new history", self.last_to_young),
             ratio("p50 of batches at the end to that at the start", self.last_to_first_batched),
-            most("bytes of a head", head_bytes, limit),
+            most("bytes of a head", self.head_bytes_most as u64, limits.head_bytes as u64),
+            most("bytes that stay in it", self.kept_bytes_most as u64, limits.kept_bytes as u64),
             most("objects at a time", self.objects_most, limits.objects),
             most("objects after a sweep", self.swept_objects, limits.swept_objects),
             most("operations that were not accepted", self.failures, 0),

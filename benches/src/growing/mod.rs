@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
             (Duration::ZERO, Duration::ZERO) => Arc::clone(&memory),
             (read, write) => Arc::new(Latency::new(Arc::clone(&memory), read, write)),
         };
-        let watched = Arc::new(Watched::new(far));
+        let watched = Arc::new(Watched::new(far, config.inline_bytes_max));
         let store: Arc<dyn Store> = Arc::<Watched>::clone(&watched);
         let writer =
             headwater_writer::start(store, config.clone(), entropy.clone(), Clock::system())?;
@@ -179,6 +179,7 @@ impl<'a> Bench<'a> {
             failures: [&first, &last].into_iter().chain(&batched.parts).map(|it| it.failures).sum(),
             heads: self.watched.heads(),
             head_bytes_most: self.watched.head_bytes_most(),
+            kept_bytes_most: self.watched.kept_bytes_most(),
             objects_most: batched.objects_most,
             swept_objects,
             verdict: report.verdict().word(),
@@ -188,8 +189,8 @@ impl<'a> Bench<'a> {
             (figures.revision, figures.versions) = (revision.get(), version.get());
         }
         figures.judge(&Limits {
-            // The soft limit is about what stays in a head. On top of it two
-            // entries may travel in base64.
+            kept_bytes: self.config.head_soft_bytes,
+            // On top of it two entries may travel, in base64.
             head_bytes: self.config.head_soft_bytes
                 + 2 * self.config.beside_bytes_max.div_ceil(3) * 4,
             ratio: self.args.ratio_max,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use headwater_core::format;
+use headwater_core::head::{ChangeBody, Head};
 use headwater_core::id::Tag;
 use headwater_store::{Folder, HeadRead, HeadWrite, Listed, PutError, ReadError, Store};
 
@@ -16,15 +17,24 @@ const BAD_MAX: usize = 10;
 #[derive(Debug)]
 pub(super) struct Watched {
     inner: Arc<dyn Store>,
+    /// A change that is larger than this does not stay in a head.
+    inline_bytes_max: usize,
     heads: AtomicU64,
     head_bytes_most: AtomicUsize,
+    kept_bytes_most: AtomicUsize,
     bad: Mutex<Vec<String>>,
 }
 
 impl Watched {
-    pub(super) fn new(inner: Arc<dyn Store>) -> Self {
-        let (heads, head_bytes_most) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Self { inner, heads, head_bytes_most, bad: Mutex::default() }
+    pub(super) fn new(inner: Arc<dyn Store>, inline_bytes_max: usize) -> Self {
+        Self {
+            inner,
+            inline_bytes_max,
+            heads: AtomicU64::new(0),
+            head_bytes_most: AtomicUsize::new(0),
+            kept_bytes_most: AtomicUsize::new(0),
+            bad: Mutex::default(),
+        }
     }
 
     /// Heads that were published.
@@ -35,6 +45,12 @@ impl Watched {
     /// The size of the largest of them.
     pub(super) fn head_bytes_most(&self) -> usize {
         self.head_bytes_most.load(Ordering::Relaxed)
+    }
+
+    /// The most that any of them has without the changes that only travel in it
+    /// while they are uploaded.
+    pub(super) fn kept_bytes_most(&self) -> usize {
+        self.kept_bytes_most.load(Ordering::Relaxed)
     }
 
     /// Those that break a rule, by their revision, and the rule.
@@ -49,12 +65,29 @@ impl Watched {
         }
         let n = self.heads.fetch_add(1, Ordering::Relaxed);
         self.head_bytes_most.fetch_max(bytes.len(), Ordering::Relaxed);
-        if let Err(error) = format::head::decode(bytes) {
-            let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
-            if bad.len() < BAD_MAX {
-                bad.push(format!("head {n}: {error}"));
+        match format::head::decode(bytes) {
+            Ok(head) => {
+                let kept = bytes.len().saturating_sub(self.travelling_bytes(&head));
+                self.kept_bytes_most.fetch_max(kept, Ordering::Relaxed);
+            }
+            Err(error) => {
+                let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+                if bad.len() < BAD_MAX {
+                    bad.push(format!("head {n}: {error}"));
+                }
             }
         }
+    }
+
+    /// What travels in a head, in base64.
+    fn travelling_bytes(&self, head: &Head) -> usize {
+        let sizes = head.changes.iter().map(|it| match &it.body {
+            ChangeBody::Inline(bytes) if self.inline_bytes_max < bytes.len() => {
+                bytes.len().div_ceil(3) * 4
+            }
+            ChangeBody::Inline(_) | ChangeBody::Staged(_) => 0,
+        });
+        sizes.sum()
     }
 }
 

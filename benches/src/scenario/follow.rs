@@ -53,11 +53,13 @@ pub(super) async fn lag(plan: Plan) -> Result<Vec<Line>, BoxError> {
     Ok(lines)
 }
 
-/// Puts with nobody following, and with `plan.replicas` that are told.
+/// Puts with nobody following, with `plan.replicas` that look for themselves,
+/// and with as many that are told: those do the work of each version, all of
+/// them in this process.
 pub(super) async fn replicas(plan: Plan) -> Result<Vec<Line>, BoxError> {
     let mut lines = Vec::new();
     let mut alone = None;
-    for count in [0, plan.replicas] {
+    for (count, is_pushed) in [(0, false), (plan.replicas, false), (plan.replicas, true)] {
         let world = World::new(plan).await?;
         let (writer, meter) = world.writer()?;
         let mut followers = Vec::new();
@@ -65,7 +67,7 @@ pub(super) async fn replicas(plan: Plan) -> Result<Vec<Line>, BoxError> {
         for _ in 0..count {
             let (replica, _) = world.replica(ReplicaConfig::default()).await?;
             let replica = Arc::new(replica);
-            told.push(tell(&writer, &replica));
+            told.extend(is_pushed.then(|| tell(&writer, &replica)));
             followers.push(replica);
         }
         let putter = world.putter(&writer, plan.value_bytes);
@@ -82,7 +84,8 @@ pub(super) async fn replicas(plan: Plan) -> Result<Vec<Line>, BoxError> {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let count = count as f64;
         let line = line("replicas", plan, floor_ms, &measured, &store);
-        lines.push(line.with("replicas", count).with("toNone", to_none));
+        let pushed = f64::from(u8::from(is_pushed));
+        lines.push(line.with("replicas", count).with("pushed", pushed).with("toNone", to_none));
         for it in told {
             it.abort();
         }
