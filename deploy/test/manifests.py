@@ -114,6 +114,10 @@ def check_pod(name, kind, spec):
         mounted = {mount["name"] for mount in it.get("volumeMounts", [])}
         if not mounted <= volumes:
             problem(f"{name}/{it['name']}: mounts {mounted - volumes}, which is no volume")
+        folders = [mount["mountPath"] for mount in it.get("volumeMounts", [])]
+        for path in (arg.split("=", 1)[1] for arg in it.get("args", []) if "=/" in arg):
+            if not any(f"{path}/".startswith(f"{folder}/") for folder in folders):
+                problem(f"{name}/{it['name']}: is told of {path}, which nothing mounts")
         for variable in it.get("env", []):
             if re.search("SECRET|PASSWORD", variable["name"]) and "value" in variable:
                 problem(f"{name}: the secret {variable['name']} is in the manifest")
@@ -185,11 +189,65 @@ def check_together(all_documents):
             account = spec.get("serviceAccountName")
             if names and account and account not in names:
                 problem(f"{named(it)}: no account {account}")
+        if it["kind"] == "Deployment":
+            check_forwarding(it, all_documents)
     check_policies(all_documents)
     seen = [(it["kind"], it["metadata"]["name"]) for it in all_documents]
     for it in set(seen):
         if seen.count(it) > 1:
             problem(f"{it} is there more than once")
+
+
+def check_forwarding(deployment, all_documents):
+    """Where writers hand operations to each other, each is reached where it says,
+    and knows whom it has reached."""
+    template = deployment["spec"]["template"]
+    labels, container = template["metadata"]["labels"], template["spec"]["containers"][0]
+    who = named(deployment)
+    variables = {it["name"]: it for it in container.get("env", [])}
+    for name in re.findall(r"\$\((\w+)\)", " ".join(container["args"])):
+        if name not in variables:
+            problem(f"{who}: names $({name}), which is no variable of it")
+    advertised = argument(container, "writer-advertise")
+    if advertised is None:
+        return
+    is_tls = argument(container, "listen-tls-cert-file") is not None
+    (port,) = [it["containerPort"] for it in container["ports"] if it["name"] == "grpc"]
+    address = re.fullmatch(r"(https?)://(\$\(POD_IP\)|\[\$\(POD_IP\)\]):(\d+)", advertised)
+    if not address or (address[1], address[3]) != ("https" if is_tls else "http", str(port)):
+        problem(f"{who}: is not reached at {advertised}")
+    of = variables.get("POD_IP", {}).get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+    if of != "status.podIP":
+        problem(f"{who}: POD_IP is not its address")
+    if argument(container, "writer-forward-to") != "*":
+        problem(f"{who}: addresses of pods are not among the hosts that it hands over to")
+    # The address is none that a certificate is for; a service's name is.
+    services = {it["metadata"]["name"] for it in all_documents
+                if it["kind"] == "Service" and it["spec"]["selector"].items() <= labels.items()}
+    name = argument(container, "writers-tls-server-name")
+    if is_tls and (name not in services or argument(container, "writers-tls-ca") is None):
+        problem(f"{who}: does not know whom it has reached ({name})")
+    for it in all_documents:
+        if it["kind"] == "Certificate" and name not in it["spec"]["dnsNames"]:
+            problem(f"{who}: no certificate is for {name}")
+    shown = argument(container, "writers-token-file") or argument(container, "writers-tls-cert")
+    if argument(container, "auth-file") and shown is None:
+        problem(f"{who}: shows nothing to other writers, which ask who calls")
+    in_clear = "--writers-token-over-plain" in container["args"]
+    if argument(container, "writers-token-file") and in_clear == is_tls:
+        problem(f"{who}: its token does not go the way that it connects")
+    for it in all_documents:
+        if it["kind"] != "NetworkPolicy" or not selects(it["spec"]["podSelector"], labels):
+            continue
+        for way, peer in (("ingress", "from"), ("egress", "to")):
+            if not any("podSelector" in to and selects(to["podSelector"], labels)
+                       for rule in it["spec"][way] for to in rule.get(peer, [])
+                       if "grpc" in [port["port"] for port in rule["ports"]]):
+                problem(f"{who}: its policy lets no writer through ({way})")
+
+
+def selects(selector, labels):
+    return selector["matchLabels"].items() <= labels.items() if selector else True
 
 
 def check_policies(all_documents):
@@ -198,9 +256,6 @@ def check_policies(all_documents):
     policies = [it["spec"] for it in all_documents if it["kind"] == "NetworkPolicy"]
     if not policies:
         return
-
-    def selects(selector, labels):
-        return selector["matchLabels"].items() <= labels.items() if selector else True
 
     for it in all_documents:
         if it["kind"] in ("Deployment", "CronJob"):

@@ -30,6 +30,16 @@ before what the chart says. */}}
 {{- if $values.store.trust }}
 - --trust-store
 {{- end }}
+{{- if $values.writer.forwarding.enabled }}
+- --writer-advertise={{ ternary "https" "http" $values.tls.enabled }}://{{ ternary "[$(POD_IP)]" "$(POD_IP)" $values.writer.forwarding.ipv6 }}:{{ .port }}
+{{- /* Addresses of pods have no names, so it is the certificate that says who is
+another writer; without TLS it is the network. */}}
+- --writer-forward-to=*
+{{- if $values.tls.enabled }}
+- --writers-tls-server-name={{ include "headwater.fullname" .root }}-writer-headless
+{{- end }}
+{{- include "headwater.lineArgs" (dict "root" .root "token" $values.writer.forwarding.token) }}
+{{- end }}
 {{- else }}
 {{- with $values.replica.cache }}
 {{- if ne .kind "none" }}
@@ -39,22 +49,37 @@ pod over its limit is evicted. */}}
 - --replica-cache-disk-bytes={{ div (mul .sizeGiB 1073741824 9) 10 }}
 {{- end }}
 {{- end }}
-{{- if $values.tls.enabled }}
+{{- include "headwater.lineArgs" (dict "root" .root "token" $values.replica.writerToken) }}
+- --writer={{ include "headwater.fullname" .root }}-writer-headless:{{ $values.ports.writer }}
+{{- end }}
+{{- include "headwater.flags" .values.settings }}
+{{- end }}
+
+{{- /* How a replica or a writer connects to writers.
+Takes (dict "root" $ "token" .Values.replica.writerToken). */}}
+{{- define "headwater.lineArgs" -}}
+{{- $tls := .root.Values.tls }}
+{{- if $tls.enabled }}
 - --writers-tls-ca=/etc/headwater/tls/ca.crt
-{{- if $values.tls.clientCertificates }}
+{{- if $tls.clientCertificates }}
 - --writers-tls-cert=/etc/headwater/tls/tls.crt
 - --writers-tls-key=/etc/headwater/tls/tls.key
 {{- end }}
 {{- end }}
-{{- with $values.replica.writerToken }}
-{{- if .existingSecret }}
-- --writers-token-file=/etc/headwater/writer-token/{{ .key }}
-{{- if not $values.tls.enabled }}
+{{- if .token.existingSecret }}
+- --writers-token-file=/etc/headwater/writer-token/{{ .token.key }}
+{{- if not $tls.enabled }}
 - --writers-token-over-plain
 {{- end }}
 {{- end }}
 {{- end }}
-- --writer={{ include "headwater.fullname" .root }}-writer-headless:{{ $values.ports.writer }}
+
+{{- /* The secret with the token that a pod shows to writers, or nothing.
+Takes (dict "root" $ "part" …). */}}
+{{- define "headwater.writerTokenSecret" -}}
+{{- if eq .part "replica" }}
+{{- .root.Values.replica.writerToken.existingSecret }}
+{{- else if and (eq .part "writer") .root.Values.writer.forwarding.enabled }}
+{{- .root.Values.writer.forwarding.token.existingSecret }}
 {{- end }}
-{{- include "headwater.flags" .values.settings }}
 {{- end }}

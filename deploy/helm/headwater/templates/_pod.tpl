@@ -121,6 +121,10 @@ spec:
         {{- include "headwater.storeEnv" $root | nindent 8 }}
         - name: HEADWATER_LOG
           value: {{ $root.Values.log.level | quote }}
+        {{- if and (eq $part "writer") $of.forwarding.enabled }}
+        - name: POD_IP
+          valueFrom: { fieldRef: { fieldPath: status.podIP } }
+        {{- end }}
         {{- with $of.env }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -186,7 +190,7 @@ readinessProbe:
   mountPath: /etc/headwater/auth
   readOnly: true
 {{- end }}
-{{- if and (eq .part "replica") $values.replica.writerToken.existingSecret }}
+{{- if include "headwater.writerTokenSecret" . }}
 - name: writer-token
   mountPath: /etc/headwater/writer-token
   readOnly: true
@@ -217,13 +221,13 @@ readinessProbe:
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
-{{- if eq .part "replica" }}
-{{- with $values.replica.writerToken.existingSecret }}
+{{- with include "headwater.writerTokenSecret" . }}
 - name: writer-token
   secret:
     secretName: {{ . }}
     defaultMode: 0440
 {{- end }}
+{{- if eq .part "replica" }}
 {{- with $values.replica.cache }}
 {{- if eq .kind "emptyDir" }}
 - name: cache
