@@ -113,6 +113,7 @@ pub(crate) async fn serve(args: &ServeArgs, output: &mut Output) -> Result<Exit,
     }
     let mut process =
         Process::start("headwater", args.process.clone()).await.map_err(|error| refused(&error))?;
+    process.watch_line(&args.writers_line);
     let url = args.place.url()?;
     let store = StoreOptions { url: url.clone(), keys: args.keys.clone() };
     let opened = process.open(&store).map_err(|error| refused(&error))?;

@@ -125,7 +125,15 @@ fn expressions() -> Vec<(String, String)> {
 fn loaded(root: &Path) -> Served {
     let sweeps = ["--writer-sweep-every-ms", "200", "--writer-sweep-grace-ms", "200"];
     let options = ["--admin-listen", "127.0.0.1:0", "--metrics-prices", "s3-standard"];
-    let options = [&options[..], &["--metrics-histories-max", "10"], &sweeps[..]].concat();
+    // Shown to no other writer here, and measured.
+    let (certificate, key) = (root.join("shown.crt"), root.join("shown.key"));
+    let shown = rcgen::generate_simple_self_signed(vec!["h.example".to_owned()]).unwrap();
+    fs::write(&certificate, shown.cert.pem()).unwrap();
+    fs::write(&key, shown.signing_key.serialize_pem()).unwrap();
+    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let shown = ["--writers-tls-cert", certificate, "--writers-tls-key", key];
+    let measured = ["--metrics-histories-max", "10"];
+    let options = [&options[..], &measured, &sweeps[..], &shown[..]].concat();
     let served = Served::start_on(root, "127.0.0.1:0", &options);
     served.ask(&["create", "measured"]);
     served.ask(&["put", "measured", "key", "value"]);
@@ -136,6 +144,7 @@ fn loaded(root: &Path) -> Served {
     served.ask(&["get", "measured", "key-1"]);
     // One that is not there.
     assert_ne!(served.run(&["get", "nothing", "key"]).code, 0);
+    wait_until("certificates were read", || scrape(&served).contains("_expiry_time_seconds{"));
     wait_until("a sweep", || {
         served.ask(&["put", "measured", "key", "again"]);
         scrape(&served).contains("headwater_sweep_duration_seconds_count")

@@ -34,6 +34,7 @@ use crate::telemetry::otlp::{self, Telemetry};
 use crate::telemetry::{self, TelemetryError};
 use crate::tls::TlsOptionsError;
 use crate::trust::{TrustOptions, Untrusted};
+use crate::writer_line::{WatchedFiles, WriterLineOptions};
 
 /// A process that runs.
 #[derive(Debug)]
@@ -178,6 +179,16 @@ impl Process {
     /// What is measured is measured by this.
     pub fn meter(&self) -> Meter {
         self.telemetry.meter()
+    }
+
+    /// Looks at the files of connections to writers, and measures whether they can
+    /// be used.
+    pub fn watch_line(&mut self, options: &WriterLineOptions) {
+        let files = WatchedFiles::new(options);
+        files.measure(&self.meter());
+        let interval = self.options.security.auth.interval();
+        let watching = async move { match files.keep_fresh(interval).await {} };
+        self.tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
     }
 
     /// Puts the status page on the admin port, if there is one.

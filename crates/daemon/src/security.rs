@@ -132,9 +132,13 @@ impl Security {
         self.guard.limits()
     }
 
-    /// Measures whether the files can still be used.
+    /// Measures whether the files can still be used, and until when certificates
+    /// are good.
     pub fn measure(&self, meter: &Meter) {
         let Self { grpc, admin, authenticator, .. } = self.clone();
+        let end = |it: Option<Acceptor>| move || it.as_ref().and_then(Acceptor::ends_at);
+        credentials::expiry(meter, Files::Certificates, end(grpc.clone()));
+        credentials::expiry(meter, Files::AdminCertificates, end(admin.clone()));
         let since = |it: Option<Acceptor>| move || it.as_ref().and_then(Acceptor::stale_since);
         credentials::stale(meter, Files::Certificates, since(grpc));
         credentials::stale(meter, Files::AdminCertificates, since(admin));

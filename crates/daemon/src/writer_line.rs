@@ -1,14 +1,17 @@
 //! A process's own connections to writers, from replicas and from other writers:
 //! TLS, and the token that it shows.
 
+use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use headwater_tls::{BearerError, BearerFile, ClientFiles, Connector, TlsError};
 use hyper_util::rt::TokioIo;
+use opentelemetry::metrics::Meter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::codegen::Service;
@@ -17,6 +20,8 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tonic::{Request, Status};
+
+use crate::metrics::credentials::{self, Files};
 
 /// Whom a process trusts among writers, and what it shows them. Writers want the
 /// role `read` on every history that a replica follows, and `write` on every
@@ -79,6 +84,56 @@ impl WriterLineOptions {
             BearerFile::new(path).authorization()?;
         }
         Ok(())
+    }
+}
+
+/// Looks at the files of connections to writers, whether connections are made or
+/// not: those go on for hours, and read their files when they are made.
+#[derive(Clone, Debug)]
+pub struct WatchedFiles {
+    connector: Option<Connector>,
+    bearer: Option<BearerFile>,
+}
+
+impl WatchedFiles {
+    /// Those that `options` name. Nothing is read yet.
+    pub fn new(options: &WriterLineOptions) -> Self {
+        Self {
+            connector: options.is_tls().then(|| Connector::new(options.files())),
+            bearer: options.writers_token_file.as_ref().map(BearerFile::new),
+        }
+    }
+
+    /// Measures whether they can be used, and until when the certificate is good.
+    pub fn measure(&self, meter: &Meter) {
+        let Self { connector, bearer } = self.clone();
+        let of_token = move || bearer.as_ref().and_then(BearerFile::stale_since);
+        credentials::stale(meter, Files::WritersToken, of_token);
+        let of_certificate = connector.clone();
+        let since = move || of_certificate.as_ref().and_then(Connector::stale_since);
+        credentials::stale(meter, Files::WritersCertificates, since);
+        let end = move || connector.as_ref().and_then(Connector::ends_at);
+        credentials::expiry(meter, Files::WritersCertificates, end);
+    }
+
+    /// Looks at them now and every `interval`, until it is dropped.
+    pub async fn keep_fresh(self, interval: Duration) -> Infallible {
+        let Self { connector, bearer } = self;
+        tokio::join!(
+            async {
+                match connector {
+                    Some(it) => match it.keep_fresh(interval).await {},
+                    None => std::future::pending().await,
+                }
+            },
+            async {
+                match bearer {
+                    Some(it) => match it.keep_fresh(interval).await {},
+                    None => std::future::pending::<Infallible>().await,
+                }
+            }
+        )
+        .0
     }
 }
 

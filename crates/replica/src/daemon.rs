@@ -66,6 +66,7 @@ impl Daemon for ReplicaDaemon {
     async fn run(self) -> Result<(), BoxError> {
         let mut process = Process::start(Self::NAME, self.process).await?;
         let opened = process.open(&self.store)?;
+        process.watch_line(&self.writers_line);
         let listening = process.listen(self.listen).await?;
         let address = listening.local_address();
         // For whoever started it: the port may be one that the system chose.

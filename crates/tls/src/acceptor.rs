@@ -1,5 +1,6 @@
 //! The server's side of TLS.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -15,8 +16,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
-use crate::files::{Contents, TlsError, provider, with_causes};
+use crate::files::{Contents, Findings, Reloaded, TlsError, provider};
 use crate::stale::StaleSince;
+use crate::validity::not_after;
 
 /// Names of one certificate that are looked at.
 const NAMES_MAX: usize = 64;
@@ -45,15 +47,6 @@ pub struct ServerFiles {
     pub client_certificates: ClientCertificates,
 }
 
-/// What looking at the files again has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reloaded {
-    /// They are what they were.
-    Unchanged,
-    /// New connections get the new ones.
-    Changed,
-}
-
 /// Makes TLS of accepted connections. Clones share the certificates.
 #[derive(Clone)]
 pub struct Acceptor(Arc<Inner>);
@@ -68,6 +61,7 @@ struct Inner {
 
 struct Current {
     config: Arc<ServerConfig>,
+    ends_at: Option<u64>,
     fingerprint: blake3::Hash,
 }
 
@@ -106,8 +100,7 @@ impl Acceptor {
     pub async fn load(files: ServerFiles, protocols: &[&str]) -> Result<Self, TlsError> {
         let protocols: Vec<Vec<u8>> = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
         let contents = Contents::read(paths(&files)).await?;
-        let config = config(&files, &protocols, &contents)?;
-        let current = Current { config, fingerprint: contents.fingerprint };
+        let current = current(&files, &protocols, &contents)?;
         Ok(Self(Arc::new(Inner {
             files,
             protocols,
@@ -166,38 +159,23 @@ impl Acceptor {
         }
         // Sessions of the old configuration cannot be resumed with the new one,
         // so an authority that was taken away lets nobody in that way.
-        let config = config(&self.0.files, &self.0.protocols, &contents)?;
-        let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Current { config, fingerprint: contents.fingerprint };
+        let made = current(&self.0.files, &self.0.protocols, &contents)?;
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = made;
         Ok(Reloaded::Changed)
     }
 
+    /// When the certificate that new connections are shown ends, or the one above
+    /// it in the file that ends first: seconds since 1970 (UTC).
+    pub fn ends_at(&self) -> Option<u64> {
+        self.0.current.read().unwrap_or_else(PoisonError::into_inner).ends_at
+    }
+
     /// Looks at the files again every `interval`, until it is dropped.
-    pub async fn keep_fresh(self, interval: Duration) -> std::convert::Infallible {
-        let certificate = self.0.files.certificate.display().to_string();
-        let mut said = None;
+    pub async fn keep_fresh(self, interval: Duration) -> Infallible {
+        let mut findings = Findings::of(Some(&self.0.files.certificate));
         loop {
             tokio::time::sleep(interval).await;
-            match self.reload().await {
-                Ok(Reloaded::Unchanged) => said = None,
-                Ok(Reloaded::Changed) => {
-                    said = None;
-                    tracing::info!(certificate, "new certificates are in use");
-                }
-                Err(error) => {
-                    // Once for each way in which they are bad: files that are
-                    // written one after the other do not fit for a moment.
-                    let error = with_causes(&error);
-                    if said.as_ref() != Some(&error) {
-                        tracing::error!(
-                            certificate,
-                            error,
-                            "changed certificate files cannot be used; the old ones stay in use"
-                        );
-                        said = Some(error);
-                    }
-                }
-            }
+            findings.log(self.reload().await);
         }
     }
 }
@@ -210,11 +188,11 @@ fn paths(files: &ServerFiles) -> impl Iterator<Item = &std::path::Path> {
         .map(PathBuf::as_path)
 }
 
-fn config(
+fn current(
     files: &ServerFiles,
     protocols: &[Vec<u8>],
     contents: &Contents,
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<Current, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?;
@@ -234,6 +212,7 @@ fn config(
         }
     };
     let chain = contents.certificates(&files.certificate)?;
+    let ends_at = not_after(&chain);
     let key = contents.key(&files.key)?;
     let mut config = builder.with_single_cert(chain, key).map_err(|source| {
         let (certificate, key) = (files.certificate.clone(), files.key.clone());
@@ -247,7 +226,7 @@ fn config(
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Arc::new(config))
+    Ok(Current { config: Arc::new(config), ends_at, fingerprint: contents.fingerprint })
 }
 
 fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {

@@ -1,5 +1,6 @@
 //! The token that a client shows.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -107,9 +108,26 @@ impl BearerFile {
     }
 
     /// Since when the file holds no token that can be shown; `None` while all is
-    /// well, as far as one was asked for.
+    /// well, as far as somebody looked.
     pub fn stale_since(&self) -> Option<Instant> {
         self.0.stale.get()
+    }
+
+    /// Looks at the file now and every `interval`, until it is dropped: for those
+    /// who ask [`BearerFile::stale_since`] where the token is seldom shown. What
+    /// is shown stays what it is.
+    pub async fn keep_fresh(self, interval: Duration) -> Infallible {
+        let mut was_well = true;
+        loop {
+            let looked = self.read();
+            if let Err(error) = &looked
+                && was_well
+            {
+                tracing::error!(%error, "no token can be read; the old one is used, if there is one");
+            }
+            was_well = looked.is_ok();
+            tokio::time::sleep(interval).await;
+        }
     }
 
     fn read(&self) -> Result<HeaderValue, BearerError> {

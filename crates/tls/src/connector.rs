@@ -1,5 +1,6 @@
 //! The client's side of TLS.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -16,8 +17,9 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::files::{Contents, TlsError, provider, with_causes};
+use crate::files::{Contents, Findings, Reloaded, TlsError, provider, with_causes};
 use crate::stale::StaleSince;
+use crate::validity::not_after;
 
 /// How long the server's first bytes are waited for. Servers of HTTP/2 speak at
 /// once; one that waits for its client is taken as it is.
@@ -53,6 +55,7 @@ struct Inner {
 #[derive(Clone)]
 struct Current {
     config: Arc<ClientConfig>,
+    ends_at: Option<u64>,
     fingerprint: blake3::Hash,
 }
 
@@ -189,30 +192,56 @@ impl Connector {
         self.0.stale.get()
     }
 
+    /// When the certificate that is shown ends, or the one above it in the file
+    /// that ends first: seconds since 1970 (UTC). `None` where none is shown, or
+    /// nothing was read yet.
+    pub fn ends_at(&self) -> Option<u64> {
+        self.held()?.ends_at
+    }
+
+    /// Looks at the files now and every `interval`, until it is dropped: for those
+    /// who ask [`Connector::stale_since`] and [`Connector::ends_at`] where
+    /// connections are seldom made.
+    pub async fn keep_fresh(self, interval: Duration) -> Infallible {
+        let files = &self.0.files;
+        let identity = files.identity.as_ref().map(|it| &it.0);
+        let mut findings = Findings::of(identity.or(files.authorities.as_ref()));
+        // What is read first has changed for nobody.
+        let mut is_first = true;
+        loop {
+            let looked = self.look().await.map(|it| it.0);
+            findings.log(looked.map(|it| if is_first { Reloaded::Unchanged } else { it }));
+            is_first = false;
+            tokio::time::sleep(interval).await;
+        }
+    }
+
+    fn held(&self) -> Option<Current> {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn look(&self) -> Result<(Reloaded, Arc<ClientConfig>), TlsError> {
+        let looked = self.read_again().await;
+        self.0.stale.note(looked.is_ok());
+        looked
+    }
+
+    async fn read_again(&self) -> Result<(Reloaded, Arc<ClientConfig>), TlsError> {
+        let contents = Contents::read(paths(&self.0.files)).await?;
+        if let Some(held) = self.held()
+            && held.fingerprint == contents.fingerprint
+        {
+            return Ok((Reloaded::Unchanged, held.config));
+        }
+        let made = current(&self.0.files, self.0.speaks, &contents)?;
+        let config = Arc::clone(&made.config);
+        *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        Ok((Reloaded::Changed, config))
+    }
+
     async fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let held = {
-            let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-            current.clone()
-        };
-        let made = match Contents::read(paths(&self.0.files)).await {
-            Ok(contents) => match &held {
-                Some(it) if it.fingerprint == contents.fingerprint => {
-                    self.0.stale.note(true);
-                    return Ok(Arc::clone(&it.config));
-                }
-                Some(_) | None => config(&self.0.files, self.0.speaks, &contents)
-                    .map(|config| Current { config, fingerprint: contents.fingerprint }),
-            },
-            Err(error) => Err(error),
-        };
-        self.0.stale.note(made.is_ok());
-        match (made, held) {
-            (Ok(made), _) => {
-                let config = Arc::clone(&made.config);
-                let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-                *current = Some(made);
-                Ok(config)
-            }
+        match (self.look().await, self.held()) {
+            (Ok((_, config)), _) => Ok(config),
             (Err(error), Some(held)) => {
                 let error = with_causes(&error);
                 tracing::error!(error, "certificate files cannot be used; the old ones are");
@@ -231,11 +260,7 @@ fn paths(files: &ClientFiles) -> impl Iterator<Item = &std::path::Path> {
         .map(PathBuf::as_path)
 }
 
-fn config(
-    files: &ClientFiles,
-    speaks: Speaks,
-    contents: &Contents,
-) -> Result<Arc<ClientConfig>, TlsError> {
+fn current(files: &ClientFiles, speaks: Speaks, contents: &Contents) -> Result<Current, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Setup)?;
@@ -245,17 +270,21 @@ fn config(
         let verifier = Verifier::new(provider()).map_err(TlsError::Platform)?;
         builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
     };
+    let mut ends_at = None;
     let mut config = match &files.identity {
         None => builder.with_no_client_auth(),
-        Some((certificate, key)) => builder
-            .with_client_auth_cert(contents.certificates(certificate)?, contents.key(key)?)
-            .map_err(|source| {
+        Some((certificate, key)) => {
+            let chain = contents.certificates(certificate)?;
+            ends_at = not_after(&chain);
+            let with = builder.with_client_auth_cert(chain, contents.key(key)?);
+            with.map_err(|source| {
                 let (certificate, key) = (certificate.clone(), key.clone());
                 TlsError::Identity { certificate, key, source }
-            })?,
+            })?
+        }
     };
     config.alpn_protocols = speaks.protocols();
-    Ok(Arc::new(config))
+    Ok(Current { config: Arc::new(config), ends_at, fingerprint: contents.fingerprint })
 }
 
 /// A connection over which TLS was agreed, and which the server has taken.

@@ -80,6 +80,15 @@ pub enum TlsError {
     Platform(#[source] rustls::Error),
 }
 
+/// What looking at the files again has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// They are what they were.
+    Unchanged,
+    /// New connections get the new ones.
+    Changed,
+}
+
 /// The content of files that are used together, and what tells it from another.
 pub(crate) struct Contents {
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -148,6 +157,41 @@ async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 /// a process has installed.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// Logs what looks at files find: bad ones once for each way in which they are
+/// bad, since files that are written one after the other do not fit for a moment.
+pub(crate) struct Findings {
+    /// A file that says which they are.
+    certificate: String,
+    said: Option<String>,
+}
+
+impl Findings {
+    pub(crate) fn of(file: Option<&PathBuf>) -> Self {
+        let certificate = file.map(|it| it.display().to_string()).unwrap_or_default();
+        Self { certificate, said: None }
+    }
+
+    pub(crate) fn log(&mut self, looked: Result<Reloaded, TlsError>) {
+        let certificate = &self.certificate;
+        let error = match looked {
+            Ok(Reloaded::Unchanged) => None,
+            Ok(Reloaded::Changed) => {
+                tracing::info!(certificate, "new certificates are in use");
+                None
+            }
+            Err(error) => Some(with_causes(&error)),
+        };
+        if let Some(error) = error.as_ref().filter(|it| self.said.as_ref() != Some(it)) {
+            tracing::error!(
+                certificate,
+                error,
+                "changed certificate files cannot be used; the old ones stay in use"
+            );
+        }
+        self.said = error;
+    }
 }
 
 /// An error with everything that it says about its causes.

@@ -24,9 +24,10 @@ mod bearer;
 mod connector;
 mod files;
 mod stale;
+mod validity;
 
-pub use self::acceptor::{Accepted, Acceptor, ClientCertificates, Reloaded, ServerFiles};
+pub use self::acceptor::{Accepted, Acceptor, ClientCertificates, ServerFiles};
 pub use self::bearer::{BearerError, BearerFile};
 pub use self::connector::{ClientFiles, ConnectError, Connected, Connector};
-pub use self::files::TlsError;
+pub use self::files::{Reloaded, TlsError};
 pub use self::stale::StaleSince;

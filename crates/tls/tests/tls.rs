@@ -52,6 +52,16 @@ impl Files {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
+    /// As [`Files::issue`], until the last day before `year`.
+    fn issue_until(&self, name: &str, authority: &Authority, year: i32) {
+        let mut params = CertificateParams::new(vec!["h.example".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, authority).unwrap();
+        self.write(&format!("{name}.crt"), &certificate.pem());
+        self.write(&format!("{name}.key"), &key.serialize_pem());
+    }
+
     fn server(&self, client_authorities: Option<&str>) -> ServerFiles {
         ServerFiles {
             certificate: self.path("server.crt"),
@@ -248,6 +258,38 @@ async fn new_files_are_used_and_bad_ones_are_not() {
     files.write("ca.pem", &next.pem());
     assert!(meet(&acceptor, &connector, "h.example").await.0.is_ok());
     assert_eq!(connector.stale_since(), None);
+}
+
+#[tokio::test]
+async fn what_is_in_use_says_when_it_ends() {
+    let (files, ca) = (Files::new(), authority());
+    // By `date -u -d 2031-01-01 +%s`, and a year later.
+    let (y2031, y2032) = (1_924_992_000, 1_956_528_000);
+    files.issue_until("server", &ca, 2031);
+    files.issue_until("good", &ca, 2031);
+    files.write("ca.pem", &ca.pem());
+    let acceptor = Acceptor::load(files.server(None), Acceptor::GRPC).await.unwrap();
+    let connector = Connector::new(files.client(Some("good")));
+    assert_eq!(acceptor.ends_at(), Some(y2031));
+    assert_eq!(connector.ends_at(), None, "nothing was read yet");
+    connector.check().await.unwrap();
+    assert_eq!(connector.ends_at(), Some(y2031));
+
+    files.write("server.crt", "nothing");
+    files.write("good.crt", "nothing");
+    acceptor.reload().await.unwrap_err();
+    connector.check().await.unwrap();
+    assert_eq!((acceptor.ends_at(), connector.ends_at()), (Some(y2031), Some(y2031)));
+    assert!(connector.stale_since().is_some());
+
+    files.issue_until("server", &ca, 2032);
+    files.issue_until("good", &ca, 2032);
+    acceptor.reload().await.unwrap();
+    connector.check().await.unwrap();
+    assert_eq!((acceptor.ends_at(), connector.ends_at()), (Some(y2032), Some(y2032)));
+    let shows_none = Connector::new(files.client(None));
+    shows_none.check().await.unwrap();
+    assert_eq!(shows_none.ends_at(), None);
 }
 
 #[cfg(unix)]

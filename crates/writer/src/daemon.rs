@@ -67,6 +67,7 @@ impl Daemon for WriterDaemon {
     async fn run(self) -> Result<(), BoxError> {
         let mut process = Process::start(Self::NAME, self.process).await?;
         let opened = process.open(&self.store)?;
+        process.watch_line(&self.writers_line);
         process.trust(&self.trust, &opened).await?;
         let (entropy, clock) = (process.entropy(), Clock::system());
         let meter = process.meter();

@@ -140,31 +140,82 @@ fn status_shows_a_token_or_a_certificate_over_tls() {
     assert_eq!(served.stop(), 0);
 }
 
+/// Connections to writers, which nobody makes here: their files are looked at all
+/// the same.
+fn line(world: &World) -> [String; 6] {
+    [
+        "--writers-tls-cert".to_owned(),
+        world.path("ops.crt"),
+        "--writers-tls-key".to_owned(),
+        world.path("ops.key"),
+        "--writers-token-file".to_owned(),
+        world.path("admin-token"),
+    ]
+}
+
+/// What is measured of `files`, if it is.
+fn measured(world: &World, admin: &str, name: &str, files: &str) -> Option<f64> {
+    let (status, text) = ask(admin, "GET /metrics", Some(&world.scraper), "");
+    assert_eq!(status, 200, "old rights stay in use");
+    let name = format!("headwater_credentials_{name}_seconds{{files=\"{files}\"");
+    let line = text.lines().find(|it| it.starts_with(&name))?;
+    Some(line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
 #[test]
 fn files_that_cannot_be_used_any_more_are_measured() {
     let world = World::new();
-    let served = world.serve(&[]);
+    let line = line(&world);
+    let served = world.serve(&line.each_ref().map(String::as_str));
     let admin = served.admin.clone().unwrap();
-    let stale = |files: &str| -> f64 {
-        let (status, text) = ask(&admin, "GET /metrics", Some(&world.scraper), "");
-        assert_eq!(status, 200, "old rights stay in use");
-        let name = format!("headwater_credentials_stale_seconds{{files=\"{files}\"");
-        let line = text.lines().find(|it| it.starts_with(&name)).expect(&name);
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
-    assert!(stale("rights") == 0.0 && stale("certificates") == 0.0);
-    let rights = std::fs::read_to_string(world.files.path("rights.toml")).unwrap();
-    let certificate = std::fs::read_to_string(world.files.path("server.crt")).unwrap();
+    let stale = |files: &str| measured(&world, &admin, "stale", files).expect(files);
+    let all = ["rights", "certificates", "writers_certificates", "writers_token"];
+    let of = ["rights.toml", "server.crt", "ops.crt", "admin-token"];
+    let good = of.map(|it| std::fs::read_to_string(world.files.path(it)).unwrap());
+    for files in all {
+        assert!(stale(files) == 0.0, "{files}");
+    }
 
-    world.files.write("rights.toml", "token = 1");
-    wait_until("rights are stale", || 0.1 < stale("rights"));
-    assert!(stale("certificates") == 0.0);
-    world.files.write("server.crt", "nothing");
-    wait_until("certificates are stale", || 0.1 < stale("certificates"));
-
-    world.files.write("rights.toml", &rights);
-    world.files.write("server.crt", &certificate);
-    wait_until("all is well", || stale("rights") == 0.0 && stale("certificates") == 0.0);
+    for (n, files) in all.iter().enumerate() {
+        world.files.write(of[n], "two words");
+        wait_until(files, || 0.1 < stale(files));
+        for others in &all[n + 1..] {
+            assert!(stale(others) == 0.0, "{others}");
+        }
+    }
+    for (file, text) in of.iter().zip(&good) {
+        world.files.write(file, text);
+    }
+    wait_until("all is well", || all.iter().all(|it| stale(it) == 0.0));
     assert!(stale("admin_certificates") == 0.0);
+    assert_eq!(served.stop(), 0);
+}
+
+#[test]
+fn when_certificates_end_is_measured_of_those_that_are_in_use() {
+    let world = World::new();
+    let ca = authority();
+    // By `date -u -d 2031-01-01 +%s` and the like.
+    let (y2031, y2032, y2033) = (1_924_992_000.0, 1_956_528_000.0, 1_988_150_400.0);
+    world.files.issue_until("server", &ca, "localhost", 2031);
+    world.files.issue_until("ops", &ca, "ops.example", 2032);
+    let line = line(&world);
+    let served = world.serve(&line.each_ref().map(String::as_str));
+    let admin = served.admin.clone().unwrap();
+    let ends = |files: &str| measured(&world, &admin, "expiry_time", files);
+    assert_eq!(ends("certificates"), Some(y2031));
+    wait_until("it was read", || ends("writers_certificates") == Some(y2032));
+    assert_eq!(ends("admin_certificates"), None, "the admin port is plain");
+
+    world.files.write("server.crt", "nothing");
+    wait_until("it is stale", || {
+        measured(&world, &admin, "stale", "certificates").is_some_and(|it| 0.0 < it)
+    });
+    assert_eq!(ends("certificates"), Some(y2031), "the old one is in use");
+    world.files.issue_until("server", &ca, "localhost", 2033);
+    world.files.issue_until("ops", &ca, "ops.example", 2033);
+    wait_until("the new ones are in use", || {
+        ends("certificates") == Some(y2033) && ends("writers_certificates") == Some(y2033)
+    });
     assert_eq!(served.stop(), 0);
 }

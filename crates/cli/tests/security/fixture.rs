@@ -53,8 +53,14 @@ impl Files {
 
     /// `NAME.crt` and `NAME.key`.
     pub(crate) fn issue(&self, name: &str, authority: &Authority, subject: &str) {
+        self.issue_until(name, authority, subject, 4096);
+    }
+
+    /// One that ends with the last day before `year`.
+    pub(crate) fn issue_until(&self, name: &str, authority: &Authority, subject: &str, year: i32) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let certificate = params.signed_by(&key, authority).unwrap();
         self.write(&format!("{name}.key"), &key.serialize_pem());
         self.write(&format!("{name}.crt"), &certificate.pem());

@@ -1,4 +1,5 @@
-//! Certificates, keys and rights whose files cannot be used any more.
+//! Certificates, keys and rights whose files cannot be used any more, and
+//! certificates that end.
 //!
 //! What was read before stays in use, so nothing fails at first: certificates
 //! expire later, and a token that was taken away goes on being good.
@@ -19,6 +20,10 @@ label! {
         AdminCertificates = "admin_certificates",
         /// The file of rights, with the keys of issuers.
         Rights = "rights",
+        /// Certificate, key and authorities of connections to writers.
+        WritersCertificates = "writers_certificates",
+        /// The token that is shown to writers.
+        WritersToken = "writers_token",
     }
 }
 
@@ -39,6 +44,25 @@ pub fn stale(
         .with_callback(move |observer| {
             let stale = since().map_or(0.0, |it| it.elapsed().as_secs_f64());
             observer.observe(stale, &label);
+        })
+        .build();
+}
+
+/// Measures when the certificate in `files` ends, in seconds since 1970. `at`
+/// says when; nothing is told where there is none.
+pub fn expiry(meter: &Meter, files: Files, at: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+    let label = [KeyValue::new(Files::NAME, files.as_str())];
+    let _kept_by_the_meter = meter
+        .u64_observable_gauge("headwater.credentials.expiry.time")
+        .with_unit("s")
+        .with_description(
+            "When the certificate that is shown ends, or one above it in the same file that ends \
+             before it, as seconds since 1970 (UTC).",
+        )
+        .with_callback(move |observer| {
+            if let Some(at) = at() {
+                observer.observe(at, &label);
+            }
         })
         .build();
 }
