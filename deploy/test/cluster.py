@@ -52,6 +52,26 @@ def podman(*arguments, check=True):
     return done.stdout.strip()
 
 
+def network():
+    (network,) = json.loads(podman("network", "inspect", NETWORK))
+    return network
+
+
+def hold_bridge():
+    """Once a first pod is in the network: gives its bridge an address of its own.
+
+    Podman alone needs this. A bridge without one has the lowest hardware address of
+    the pods in it (netavark 1.4 sets none), so it gets another one as pods come and
+    go, and what the others send to the old one is lost until they ask again, up to
+    half a minute later. Pods reach each other meanwhile, but no name server, which
+    is behind that address."""
+    bridge = network()["network_interface"]
+    done = subprocess.run(["ip", "link", "set", "dev", bridge, "address", "02:00:00:00:00:01"],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"ip link set dev {bridge}: {done.stderr.strip()}")
+
+
 def render(values_of, tag):
     values = tempfile.NamedTemporaryFile("w", suffix=".yaml")
     of = copy.deepcopy(values_of)
@@ -96,6 +116,9 @@ class Pod:
     """One pod of a template, as it was rendered except for probes, ports, names of
     volumes and where secrets are."""
 
+    # A folder for what each container has logged, if somebody wants it.
+    logs_into = None
+
     def __init__(self, name, template, services, work):
         self.name = name
         self.template = template
@@ -139,14 +162,19 @@ class Pod:
             podman("inspect", self.infra(), "--format", "{{json .NetworkSettings.Networks}}"))
         return networks[NETWORK]["IPAddress"] if NETWORK in networks else None
 
-    def probe(self, kind):
-        """What the kubelet would get: a status, or None for no answer."""
+    def admin(self, kind):
+        """The address that a probe asks."""
         container = self.template["spec"]["containers"][0]
         get = container[kind]["httpGet"]
         ports = {it["name"]: it["containerPort"] for it in container["ports"]}
         port = ports.get(get["port"], get["port"])
+        return f"{get.get('scheme', 'HTTP').lower()}://{self.address()}:{port}"
+
+    def probe(self, kind):
+        """What the kubelet would get: a status, or None for no answer."""
+        container = self.template["spec"]["containers"][0]
         try:
-            url = f"{get.get('scheme', 'HTTP').lower()}://{self.address()}:{port}{get['path']}"
+            url = self.admin(kind) + container[kind]["httpGet"]["path"]
             timeout = container[kind].get("timeoutSeconds", 1)
             with urllib.request.urlopen(url, timeout=timeout, context=ANY_CERTIFICATE) as answer:
                 return answer.status
@@ -187,6 +215,8 @@ class Pod:
         self.remove()
 
     def remove(self):
+        if self.logs_into:
+            (self.logs_into / f"{self.container}.log").write_text(self.logs("-1"))
         podman("pod", "rm", "--force", "--time", "0", self.name)
 
     def cut_off(self):

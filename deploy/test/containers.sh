@@ -14,7 +14,7 @@ need_containers() {
   }
   [ -x "$tools/helm" ] && [ -x "$tools/venv/bin/python" ] || left_out "helm is not there (ci/install-deploy)"
   [ -s "$tools/containers.conf" ] || left_out "ci/install-deploy was not run with --containers"
-  for program in podman buildah runc; do
+  for program in podman buildah runc ip; do
     command -v "$program" >/dev/null 2>&1 || left_out "no $program"
   done
   [ "$(id -u)" = 0 ] || left_out "bridged networks need root here"

@@ -5,13 +5,14 @@ cluster.py, and what is done over TLS to callers that are known in secured.py.
 import argparse
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
 
 import secured
-from cluster import (NETWORK, PREFIX, Failed, Installation, Pod, clean_up, make_secret, podman, say,
-                     simple)
+from cluster import (NETWORK, PREFIX, Failed, Installation, Pod, clean_up, hold_bridge, make_secret,
+                     podman, say, simple)
 
 STORE = "s3://headwater/root?endpoint=http://s3:9000&region=us-east-1&allow_http=true"
 # What a run of the load may take after its time is up: the last calls, and the
@@ -58,6 +59,7 @@ class Run:
         self.s3 = simple("s3", "localhost/headwater-test:one",
                          ["--address", "0.0.0.0", "--port", "9000"], self.work,
                          "/headwater-s3-double", ["s3"]).start()
+        hold_bridge()
         self.plain = Installation(VALUES, "one", self.work)
         self.writer, self.replica = self.plain.writer, self.plain.replica
         self.plain.start()
@@ -112,6 +114,12 @@ class Run:
             if not image.endswith(":two"):
                 raise Failed(f"{it.name} still runs {image}")
         self.end_load()
+
+    def keep_logs(self):
+        """Of those that are still there."""
+        for name in podman("ps", "--all", "--format", "{{.Names}}").split():
+            with open(self.options.logs / f"{name}.log", "w") as file:
+                subprocess.run(["podman", "logs", name], stdout=file, stderr=file)
 
     def alive(self, why):
         for it in self.writer.pods + self.replica.pods:
@@ -180,6 +188,8 @@ PHASES = ("helm_test", "rolling", "faults", "jobs", "secured")
 def main():
     parser = argparse.ArgumentParser(prog="deploy/test/pods")
     parser.add_argument("--keep", action="store_true", help="leave the pods for a look at them")
+    parser.add_argument("--logs", type=pathlib.Path, help="a folder for the logs of all pods")
+    parser.add_argument("--log-level", default="info", help="of writers and replicas")
     parser.add_argument("--seed", type=int, help="of the load")
     parser.add_argument("--reads-per-second", type=int, default=2000)
     parser.add_argument("--rolling-seconds", type=int, default=90)
@@ -188,6 +198,10 @@ def main():
     parser.add_argument("--store-away-seconds", type=int, default=60)
     parser.add_argument("--only", choices=PHASES, action="append")
     options = parser.parse_args()
+    VALUES["log"] = {"level": options.log_level}
+    if options.logs:
+        options.logs.mkdir(parents=True, exist_ok=True)
+        Pod.logs_into = options.logs
     with tempfile.TemporaryDirectory() as work:
         run = Run(options, pathlib.Path(work))
         code = 0
@@ -200,6 +214,8 @@ def main():
             say(f"FAILED: {failed}")
             code = 1
         finally:
+            if options.logs:
+                run.keep_logs()
             if not options.keep:
                 clean_up()
     sys.exit(code)
