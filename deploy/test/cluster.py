@@ -8,6 +8,8 @@ folders, replaced as the kubelet replaces them.
 
 import base64
 import copy
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -52,6 +54,7 @@ def podman(*arguments, check=True):
     return done.stdout.strip()
 
 
+@functools.cache
 def network():
     (network,) = json.loads(podman("network", "inspect", NETWORK))
     return network
@@ -114,15 +117,18 @@ class Secret:
 
 class Pod:
     """One pod of a template, as it was rendered except for probes, ports, names of
-    volumes and where secrets are."""
+    volumes, its own address and where secrets are."""
 
     # A folder for what each container has logged, if somebody wants it.
     logs_into = None
+    # The ends of addresses that are chosen here; the network gives the lower ones.
+    ends = itertools.count(200)
 
     def __init__(self, name, template, services, work):
         self.name = name
         self.template = template
         spec = copy.deepcopy(template["spec"])
+        self.fixed = self.take_address(spec)
         for it in spec.get("initContainers", []) + spec["containers"]:
             # Podman 4 publishes every port on the host, where two pods meet.
             for field in (*PROBES, "ports"):
@@ -143,8 +149,26 @@ class Pod:
         }
         self.file = work / f"{name}.yaml"
         self.file.write_text(yaml.safe_dump(manifest))
-        self.network = f"{NETWORK}:" + ",".join(f"alias={it}" for it in [name, *services])
+        options = [f"alias={it}" for it in [name, *services]]
+        options += [f"ip={self.fixed}"] if self.fixed else []
+        self.network = f"{NETWORK}:" + ",".join(options)
         self.main = spec["containers"][0]["name"]
+
+    def take_address(self, spec):
+        """Says the pod's address where the template asks for it. Podman 4 knows no
+        `status.podIP` and replaces no $(POD_IP), so it is chosen before the pod is."""
+        address = None
+        for container in spec["containers"]:
+            for variable in container.get("env", []):
+                of = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+                if of == "status.podIP":
+                    of = network()["subnets"][0]["subnet"].rsplit(".", 1)[0]
+                    address = address or f"{of}.{next(self.ends)}"
+                    del variable["valueFrom"]
+                    variable["value"] = address
+                    container["args"] = [it.replace(f"$({variable['name']})", address)
+                                         for it in container["args"]]
+        return address
 
     @property
     def container(self):
@@ -223,9 +247,17 @@ class Pod:
         podman("network", "disconnect", "--force", NETWORK, self.infra())
 
     def join_again(self):
-        aliases = [it for alias in self.network.split(":", 1)[1].split(",")
-                   for it in ("--alias", alias.removeprefix("alias="))]
-        podman("network", "connect", *aliases, NETWORK, self.infra())
+        options = [it for option in self.network.split(":", 1)[1].split(",")
+                   for it in ("--" + option.split("=")[0], option.split("=")[1])]
+        podman("network", "connect", *options, NETWORK, self.infra())
+
+    def counted(self, metric, label=""):
+        """The sum of a counter's samples, of those that have a label as it is written."""
+        with urllib.request.urlopen(f"{self.admin('readinessProbe')}/metrics", timeout=5,
+                                    context=ANY_CERTIFICATE) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(it.rsplit(" ", 1)[1]) for it in lines
+                   if it.split("{")[0].split(" ")[0] == metric and label in it)
 
     def run_to_end(self, seconds):
         """Of a pod that ends by itself: code and log of its last container."""

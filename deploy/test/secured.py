@@ -1,5 +1,6 @@
 """A part of deploy/test/pods: the chart with TLS, client certificates, a file of
-rights and tokens, all of them replaced while load goes on.
+rights and tokens, all of them replaced while load goes on; and two writers that
+contend, and hand operations over at the addresses of their pods.
 
 What cert-manager does with the chart's Certificate is done here with openssl; what
 the kubelet does with secrets is in cluster.py.
@@ -19,6 +20,8 @@ NAME = f"{PREFIX}-s"
 # Servers look at their files this often, and clients at their token once a second.
 LOOK_MS = 1000
 NOTICED = 4
+# Of load on two writers that contend.
+CONTENDED_SECONDS = 20
 
 
 class Authority:
@@ -63,10 +66,14 @@ def run(run):
     values = copy.deepcopy(run.plain.values)
     values["fullnameOverride"] = NAME
     values["store"]["url"] = run.plain.store.replace("/root?", "/secured?")
+    # Pods by their names, for the clients that contend: two that roll are four.
+    names = [f"{NAME}-writer-{n}" for n in range(1, 5)]
     values["tls"] = {"enabled": True, "clientCertificates": True,
-                     "certManager": {"enabled": True, "issuer": {"name": "test"}}}
+                     "certManager": {"enabled": True, "issuer": {"name": "test"}, "dnsNames": names}}
     values["auth"] = {"existingSecret": f"{NAME}-rights"}
     values["replica"].update(replicas=2, writerToken={"existingSecret": f"{NAME}-replica"})
+    values["writer"].update(replicas=2, forwarding={
+        "enabled": True, "token": {"existingSecret": f"{NAME}-writer"}})
     values["test"] = {"tokenSecret": f"{NAME}-test"}
     # Connections are made again all the time, so that certificates matter.
     for of in ("writer", "replica"):
@@ -78,17 +85,21 @@ def run(run):
     (certificate,) = [it["spec"] for it in secured.manifests if it["kind"] == "Certificate"]
     tls = Secret(certificate["secretName"], run.work).put(authority.issue(certificate["dnsNames"]))
     replica, replica_row = token("read", "replica")
+    writer, writer_row = token("write", "writer")
     caller, caller_row = token("admin", "caller")
-    rights = Secret(f"{NAME}-rights", run.work).put({"auth.toml": replica_row + caller_row})
+    own_rows = replica_row + writer_row
+    rights = Secret(f"{NAME}-rights", run.work).put({"auth.toml": own_rows + caller_row})
     Secret(f"{NAME}-replica", run.work).put({"token": replica})
+    Secret(f"{NAME}-writer", run.work).put({"token": writer})
     Secret(f"{NAME}-test", run.work).put({"token": caller})
     secured.start()
     secured.test()
 
     load = Secret("load", run.work).put({**authority.issue(["load.test"]), "token": caller})
     seconds = run.options.secured_seconds
-    run.begin_load("secured", seconds, "--strict", "--reads-per-second=200", "--tls-ca=/load/ca.crt",
-                   "--tls-cert=/load/tls.crt", "--tls-key=/load/tls.key", "--token-file=/load/token",
+    shown = ["--tls-ca=/load/ca.crt", "--tls-cert=/load/tls.crt", "--tls-key=/load/tls.key",
+             "--token-file=/load/token"]
+    run.begin_load("secured", seconds, "--strict", "--reads-per-second=200", *shown,
                    of=secured, volumes=["load"])
     pods = secured.writer.pods + secured.replica.pods
     before = [shown_by(it) for it in pods]
@@ -100,11 +111,11 @@ def run(run):
     say("certificates were replaced: new connections get the new one")
     # Both tokens are known, the caller shows the new one, then one is known.
     next_caller, next_row = token("admin", "caller")
-    rights.put({"auth.toml": replica_row + caller_row + next_row})
+    rights.put({"auth.toml": own_rows + caller_row + next_row})
     time.sleep(NOTICED)
     load.put({**authority.issue(["load.test"]), "token": next_caller})
     time.sleep(NOTICED)
-    rights.put({"auth.toml": replica_row + next_row})
+    rights.put({"auth.toml": own_rows + next_row})
     time.sleep(NOTICED)
     secured.take("two")
     secured.replica.roll()
@@ -112,6 +123,19 @@ def run(run):
     run.still_at_work()
     run.end_load()
     say("certificates, tokens and images were replaced under load, and no call failed")
+
+    # Each client has one of the writers, so these contend until they hand over.
+    run.begin_load("contended", CONTENDED_SECONDS, "--contend", *shown, of=secured, volumes=["load"],
+                   writers=[it.name for it in secured.writer.pods])
+    run.end_load()
+    answered = sum(it.counted("headwater_forwarded_operations_total", 'outcome="answered"')
+                   for it in secured.writer.pods)
+    received = sum(it.counted("headwater_forwarded_received_total") for it in secured.writer.pods)
+    if answered == 0 or received < answered:
+        logs = [it.logs() for it in secured.writer.pods]
+        raise Failed(f"of writers that contend {answered:.0f} operations were answered by the other "
+                     f"one, and {received:.0f} arrived there: {logs}")
+    say(f"two writers contended, and {answered:.0f} operations were decided by the other one")
 
     # Who has a certificate and no token, or one that was taken away, may nothing.
     ask = ["run", "--rm", "--network", NETWORK, "--volume", f"{load.folder}:/load:ro",

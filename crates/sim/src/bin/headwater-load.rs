@@ -48,6 +48,10 @@ struct Arguments {
     /// Fail if one call fails for its client.
     #[arg(long)]
     strict: bool,
+    /// Give each client one of the writers and not all, so that writers contend
+    /// for the history.
+    #[arg(long)]
+    contend: bool,
     /// Decides what is sent. Drawn, and printed, where none is given.
     #[arg(long)]
     seed: Option<u64>,
@@ -68,6 +72,7 @@ async fn main() -> ExitCode {
         lasts: Duration::from_secs(arguments.seconds),
         reads_per_second: arguments.reads_per_second,
         is_strict: arguments.strict,
+        contends: arguments.contend,
         shown: Shown {
             authorities: arguments.tls_ca,
             identity: arguments.tls_cert.zip(arguments.tls_key),

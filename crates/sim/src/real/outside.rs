@@ -40,6 +40,9 @@ pub struct Outside {
     pub reads_per_second: u32,
     /// Whether a call that its client gives up is a violation.
     pub is_strict: bool,
+    /// Whether each client has one of the writers and not all: so that writers
+    /// contend for the history.
+    pub contends: bool,
     /// What clients trust and show.
     pub shown: Shown,
 }
@@ -77,15 +80,25 @@ impl Shown {
 /// [`RealError`] where it could not begin; what went wrong afterwards is in the
 /// outcome.
 pub async fn load_outside(options: Outside) -> Result<Outcome, RealError> {
-    let retry = RetryConfig { attempt_max: Duration::from_secs(4), ..RetryConfig::default() };
-    let client = Client::builder()
-        .writers(options.writers)
-        .replicas(options.replicas)
-        .retry(retry)
-        .deadline(Duration::from_secs(15))
-        .seed(options.seed);
-    let client = options.shown.by(client).build();
-    let client = client.map_err(|error| RealError::Begin(error.to_string()))?;
+    // Each with a seed of its own: those that draw alike would wait alike.
+    let with = |writers: &[String], seed: u64| {
+        let retry = RetryConfig { attempt_max: Duration::from_secs(4), ..RetryConfig::default() };
+        let client = Client::builder()
+            .writers(writers)
+            .replicas(&options.replicas)
+            .retry(retry)
+            .deadline(Duration::from_secs(15))
+            .seed(seed);
+        let client = options.shown.clone().by(client).build();
+        client.map_err(|error| RealError::Begin(error.to_string()))
+    };
+    let of_all: Result<Vec<Client>, RealError> = if options.contends {
+        options.writers.chunks(1).zip(options.seed..).map(|(it, seed)| with(it, seed)).collect()
+    } else {
+        with(&options.writers, options.seed).map(|it| vec![it])
+    };
+    let of_all = of_all?;
+    let client = of_all.first().ok_or_else(|| RealError::Begin("no writer is named".to_owned()))?;
     let history = options.history.as_str();
     let created = client.create_history(history, false).await;
     created.map_err(|error| RealError::Begin(format!("creating the history: {error}")))?;
@@ -95,7 +108,8 @@ pub async fn load_outside(options: Outside) -> Result<Outcome, RealError> {
     let until = Instant::now() + options.lasts;
     let loader = |kind: &str, index: usize| {
         let dice = Dice::new(options.seed, &format!("{kind} {index}"));
-        Loader { index, dice, session: client.session(history), log: Arc::clone(&log) }
+        let session = of_all[index % of_all.len()].session(history);
+        Loader { index, dice, session, log: Arc::clone(&log) }
     };
     let mut clients = JoinSet::new();
     for index in 0..CLIENTS {
