@@ -349,7 +349,11 @@ def flags(programs, *paths):
 
 def check_config(programs, path, document, container, secrets):
     """Values too: whether the program would start with them."""
-    here = lambda it: it.replace("/etc/headwater/", f"{secrets}/")
+    def here(it):
+        # As the kubelet replaces it.
+        it = it.replace("[$(POD_IP)]", "[fd00::1]").replace("$(POD_IP)", "10.0.0.1")
+        return it.replace("/etc/headwater/", f"{secrets}/")
+
     variables = {it["name"]: here(it["value"]) for it in container["env"] if "value" in it}
     program = pathlib.Path(programs, container["command"][0].rsplit("/", 1)[1])
     done = subprocess.run([program, *map(here, container["args"]), "--check-config"], env=variables,
