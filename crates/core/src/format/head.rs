@@ -334,7 +334,11 @@ pub fn decode(bytes: &[u8]) -> Result<Head, HeadDecodeError> {
             id: stored.publisher.id.into(),
             nonce: Nonce::parse(stored.publisher.nonce.as_str())
                 .map_err(|error| HeadDecodeError::Id { field: "publisher", error })?,
-            address: stored.publisher.address.map(|it| WriterAddress::parse(it.as_str())).transpose()?,
+            address: stored
+                .publisher
+                .address
+                .map(|it| WriterAddress::parse(it.as_str()))
+                .transpose()?,
         },
         chain_hash: load_chain(stored.chain_hash.as_str())?,
         snapshot: SnapshotRef {
@@ -428,7 +432,8 @@ fn store_pin(pin: &Pin) -> StoredPin<'_> {
 }
 
 fn load_pin(stored: &StoredPin<'_>) -> Result<Pin, HeadDecodeError> {
-    let load = |it: &StoredHistory<'_>| load_history("pins", it.history.as_str(), it.history_id.as_str());
+    let load =
+        |it: &StoredHistory<'_>| load_history("pins", it.history.as_str(), it.history_id.as_str());
     Ok(Pin {
         name: load_pin_name("pins", stored.name.as_str())?,
         version: StateVersion::new(stored.version),
@@ -476,7 +481,9 @@ fn store_run(run: &RunRef) -> StoredRun<'_> {
 
 fn store_change(change: &ChangeRef) -> StoredChange<'_> {
     let (key, inline, bytes) = match &change.body {
-        ChangeBody::Inline(bytes) => (None, Some(STANDARD.encode(bytes).into()), bytes.len() as u64),
+        ChangeBody::Inline(bytes) => {
+            (None, Some(STANDARD.encode(bytes).into()), bytes.len() as u64)
+        }
         ChangeBody::Staged(object) => (Some(object.key.as_str().into()), None, object.size_bytes),
     };
     let hash = put_hash(&change.hash.to_hex()).into();
@@ -523,7 +530,9 @@ fn load_change(change: &StoredChange<'_>) -> Result<ChangeRef, HeadDecodeError> 
             ChangeBody::Staged(ObjectRef { key, hash, size_bytes: change.bytes })
         }
         (None, Some(inline)) => {
-            let bytes = STANDARD.decode(inline.as_str()).map_err(|_| HeadDecodeError::Inline { version })?;
+            let bytes = STANDARD
+                .decode(inline.as_str())
+                .map_err(|_| HeadDecodeError::Inline { version })?;
             if bytes.len() as u64 != change.bytes {
                 return Err(HeadDecodeError::Inline { version });
             }
