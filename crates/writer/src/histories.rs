@@ -3,6 +3,8 @@
 mod forwarding;
 mod overview;
 
+pub(crate) use self::forwarding::Asker;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -175,7 +177,7 @@ impl Histories {
         Arc::new(Self {
             store,
             rules,
-            forwarding: line.map(|it| Forwarding::new(it, &entropy)),
+            forwarding: line.map(|it| Forwarding::new(it, entropy.clone())),
             repeats: Mutex::default(),
             cache: ChunkCache::new(config.chunk_cache_bytes),
             disk,
@@ -199,42 +201,74 @@ impl Histories {
         self.notices.subscribe()
     }
 
-    /// Asks, until the configured time is up, by way of whoever publishes.
+    /// Asks for a caller, until the configured time is up.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         history: &HistoryName,
         question: Question,
     ) -> Result<Told, AskError> {
         let deadline = Instant::now() + self.config.operation_timeout();
-        self.send_anywhere(history, question, deadline)?.await.map_err(|_| AskError::Lost)
+        let told = self.send_for(Asker::Caller, history, question, deadline)?;
+        told.await.map_err(|_| AskError::Lost)
     }
 
-    /// Hands a question over. Questions of one task are taken in the order in
-    /// which it hands them over; the answer comes by the deadline.
-    ///
-    /// Dropping the receiver does not take the question back.
+    /// [`Histories::send_for`] nobody but this process.
     pub(crate) fn send(
         self: &Arc<Self>,
         history: &HistoryName,
         question: Question,
         deadline: Instant,
     ) -> Result<oneshot::Receiver<Told>, AskError> {
+        self.send_for(Asker::Process, history, question, deadline)
+    }
+
+    /// Hands a question over. Questions of one task are taken in the order in
+    /// which it hands them over, but for those of an [`Asker::Caller`]; the answer
+    /// comes by the deadline.
+    ///
+    /// Dropping the receiver does not take the question back.
+    pub(crate) fn send_for(
+        self: &Arc<Self>,
+        by: Asker,
+        history: &HistoryName,
+        question: Question,
+        deadline: Instant,
+    ) -> Result<oneshot::Receiver<Told>, AskError> {
         let mut open = self.lock();
-        self.hand_to_driver(&mut open, history, question, (deadline, false))
+        let handle = self.handle(&mut open, history)?;
+        if by.is_caller() {
+            handle.route.heard(None);
+        }
+        let permits = self.permits(handle, &question)?;
+        let may_move = by == Asker::Caller && self.may_hand_over();
+        let goes_away = may_move && question.is_handed_over(&handle.route);
+        let (reply, answer) = oneshot::channel();
+        let asked = Asked {
+            question,
+            at: Instant::now(),
+            origin: Origin::current(),
+            deadline,
+            reply,
+            permits,
+            // Not once it has come back; yet where it waits for long.
+            may_move: may_move && !goes_away,
+            is_handed: by == Asker::Writer,
+        };
+        if goes_away {
+            self.hand_to_writer(&mut open, history, asked)?;
+        } else {
+            self.hand_to_driver(&mut open, history, asked)?;
+        }
+        Ok(answer)
     }
 
     fn hand_to_driver(
         self: &Arc<Self>,
         open: &mut Open,
         history: &HistoryName,
-        question: Question,
-        (deadline, may_move): (Instant, bool),
-    ) -> Result<oneshot::Receiver<Told>, AskError> {
-        let (reply, answer) = oneshot::channel();
-        let (at, origin) = (Instant::now(), Origin::current());
+        asked: Asked,
+    ) -> Result<(), AskError> {
         let handle = self.handle(open, history)?;
-        let permits = self.permits(handle, &question)?;
-        let asked = Asked { question, at, origin, deadline, reply, permits, may_move };
         let command = Command::Ask(asked);
         // Room for every permit: it is never full. It is closed when its driver
         // has ended for want of questions; a new one takes over, with a queue
@@ -249,7 +283,7 @@ impl Histories {
             asked.permits = self.permits(handle, &asked.question)?;
             handle.commands.try_send(Command::Ask(asked)).map_err(|_| AskError::Lost)?;
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// Has maintenance published that was prepared outside of the driver; says

@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 
 use crate::answer::{self, About};
 use crate::driver::Question;
-use crate::histories::Histories;
+use crate::histories::{Asker, Histories};
 use crate::request;
 
 struct Session {
@@ -124,7 +124,7 @@ impl Session {
         let question = Question::Ask(Ask::Submit(operation.clone()));
         let told = self
             .histories
-            .send_in_order(&history, question, deadline)
+            .send_for(Asker::CallerInOrder, &history, question, deadline)
             .map_err(|error| answer::not_taken(About::operation(&history, &operation), &error))?;
         let waiting = async move {
             let about = About::operation(&history, &operation);

@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::answer::{self, About};
 use crate::driver::{Question, read_trouble, record_trouble};
-use crate::histories::Histories;
+use crate::histories::{Asker, Histories};
 use crate::request::{self, Inquiry};
 use crate::{notify, submit_stream};
 
@@ -106,7 +106,7 @@ impl WriteService for WriteRpc {
         let question = Question::Ask(Ask::Submit(operation.clone()));
         let told = self
             .histories
-            .send_anywhere(&history, question, deadline)
+            .send_for(Asker::Caller, &history, question, deadline)
             .map_err(|error| answer::not_taken(about, &error))?
             .await
             .map_err(|_| answer::unexpected())?;

@@ -27,9 +27,9 @@ use crate::receipt::Receipt;
 const STAGED_MAX: usize = 16;
 
 impl Publisher {
-    /// How many questions are answered by the success of what is in flight.
-    pub fn in_flight_len(&self) -> usize {
-        self.batches_in_flight().map(|it| it.asks.len()).sum()
+    /// Those who are answered by the success of what is in flight.
+    pub fn in_flight(&self) -> impl Iterator<Item = Ticket> {
+        self.batches_in_flight().flat_map(|it| &it.asks).filter_map(|it| it.ticket)
     }
 
     /// Whether no batch is decided beside those in flight: what is asked now can

@@ -189,6 +189,9 @@ impl Rules {
             }
             (Some(_) | None, Some(_) | None) => None,
         };
+        if is_unary && permit.has_rate() {
+            request.extensions_mut().insert(Arc::clone(&permit));
+        }
         request.extensions_mut().insert(Arc::new(caller));
         Ok(Admitted { held: Held { charge, answers, permit }, arriving, going, changed })
     }

@@ -204,6 +204,12 @@ impl Permit {
         self.rate_max.is_some()
     }
 
+    /// Charges the call as `count` calls more: one that carries what others send
+    /// one by one. It has come already; the next call pays for it.
+    pub fn owe(&self, count: u32) {
+        self.take_messages(count);
+    }
+
     /// Charges messages of a stream as calls. They have come already; the time
     /// that is returned is to pass before more of them are read.
     pub(crate) fn take_messages(&self, count: u32) -> Option<Duration> {

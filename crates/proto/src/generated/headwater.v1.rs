@@ -4062,10 +4062,10 @@ pub struct ForwardRequest {
     /// Who forwards, as its process is named in heads: 1 to 64 of \[A-Za-z0-9.\_-\].
     #[prost(string, tag = "3")]
     pub publisher_id: ::prost::alloc::string::String,
-    /// 16 bytes, drawn when that process began, and the number of this message
-    /// among those of the process. A message whose number has come already is
-    /// refused with PUBLICATION_IN_DOUBT: something on the way has repeated it, and
-    /// its operations are decided once.
+    /// 16 bytes, drawn when that process began to forward operations of the
+    /// history, and the number of this message since then. One whose number has
+    /// come already is refused with PUBLICATION_IN_DOUBT: something on the way has
+    /// repeated it, and its operations are decided once.
     #[prost(bytes = "bytes", tag = "4")]
     pub life: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "5")]

@@ -37,9 +37,10 @@ impl Driver {
     ) -> Option<(Instant, Alarm)> {
         let all = [
             (self.waiting.next_deadline(), Alarm::Deadline),
+            (self.inbox.next_deadline(), Alarm::Deadline),
             (self.turn.wake_at(), Alarm::Turn),
             (self.company.wake_at(), Alarm::Company),
-            (self.hand_over_at, Alarm::HandOver),
+            (self.inbox.hand_over_at(), Alarm::HandOver),
             (self.upkeep.wake_at().filter(|_| is_quiet), Alarm::Upkeep),
             (idle_at, Alarm::Idle),
         ];

@@ -15,6 +15,7 @@
 mod alarm;
 mod company;
 mod effects;
+mod inbox;
 mod measure;
 mod moving;
 mod notice;
@@ -41,7 +42,7 @@ use headwater_core::head::{ChangeBody, ChangeRef, ObservedHead};
 use headwater_core::id::{HistoryId, HistoryName, OperationId};
 use headwater_core::publish::{
     Answer, BatchId, Control, Effect, Event, Maintenance, PublishReply, Publisher, ReadOutcome,
-    Ticket, Trouble,
+    Trouble,
 };
 use headwater_core::version::Revision;
 use headwater_daemon::trace::Origin;
@@ -53,17 +54,17 @@ use tracing::{Instrument as _, Span};
 
 use self::alarm::{Alarm, ring};
 use self::company::Company;
+use self::inbox::Inbox;
 use self::measure::Measured;
-use self::moving::Move;
 use self::pace::Turn;
 use self::read::{Followed, Read};
 use self::upkeep::{Prepared, Upkeep};
-use self::waiting::{Waiter, Waiting};
+use self::waiting::Waiting;
 use crate::config::WriterConfig;
-use crate::figures::{AskedBy, Figures, Shown};
+use crate::figures::{Figures, Shown};
 use crate::forward::{Outbound, Route};
 use crate::histories::HeadNotice;
-use crate::metrics::{Stage, WriterMetrics};
+use crate::metrics::WriterMetrics;
 use crate::room::Room;
 
 /// Commands taken from the queue at once. They share a batch.
@@ -78,6 +79,9 @@ const QUIET: Duration = Duration::from_millis(1);
 
 /// How long a driver that has found no history waits for another question.
 const IDLE_WITHOUT_HEAD: Duration = Duration::from_secs(1);
+/// How long a driver that is needed, though nobody asks, goes on before it is
+/// found out whether it still is.
+const IDLE_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a driver is asked.
 #[derive(Clone, Debug)]
@@ -173,6 +177,8 @@ pub(crate) struct Asked {
     pub(crate) permits: [OwnedSemaphorePermit; 2],
     /// Whether it may be handed to another writer after all.
     pub(crate) may_move: bool,
+    /// Whether another writer handed it over.
+    pub(crate) is_handed: bool,
 }
 
 /// What a driver is made of.
@@ -241,15 +247,11 @@ pub(crate) struct Driver {
     /// is opened anew.
     reopening: Option<Revision>,
     next_ticket: u64,
-    /// Asked, and not handed to the publisher yet.
-    inbox: Vec<Asked>,
+    inbox: Inbox,
     /// Maintenance of others, and whoever waits for it.
     maintained: Vec<(Maintenance, oneshot::Sender<bool>, OwnedSemaphorePermit)>,
     /// The head that is being sent, and then its tag too.
     sent: notice::Sent,
-    hand_over_at: Option<Instant>,
-    /// The latest that `hand_over_at` may become, while others keep coming.
-    linger_until: Option<Instant>,
     measured: Measured,
     /// The way to another writer, while operations are taken back.
     outbound: Option<mpsc::Sender<Outbound>>,
@@ -275,11 +277,9 @@ impl Driver {
             reopened: None,
             reopening: None,
             next_ticket: 0,
-            inbox: Vec::new(),
+            inbox: Inbox::default(),
             maintained: Vec::new(),
             sent: notice::Sent::default(),
-            hand_over_at: None,
-            linger_until: None,
             measured: Measured::default(),
             outbound: None,
         }
@@ -297,11 +297,12 @@ impl Driver {
         async {
             let mut is_open = true;
             let mut last_used = Instant::now();
+            let mut needed_until = last_used;
             let mut taken = Vec::new();
             let mut timer = std::pin::pin!(sleep_until(last_used));
             self.first_turn();
             while is_open || !self.is_done() {
-                let idle_at = last_used + self.idle_time();
+                let idle_at = (last_used + self.idle_time()).max(needed_until);
                 // Whoever has asked comes before what can wait for them, or a
                 // moment that has passed already would keep them waiting.
                 let is_quiet = !is_open || commands.is_empty() && !commands.is_closed();
@@ -323,6 +324,7 @@ impl Driver {
                                 commands.close();
                             }
                             last_used = Instant::now();
+                            needed_until = last_used + IDLE_AGAIN;
                         }
                         self.on_alarm(alarm);
                     }
@@ -332,7 +334,7 @@ impl Driver {
                         self.take(&mut taken);
                         // Others are about to ask; they need not wake this task
                         // one by one.
-                        if self.hand_over_at.is_some() || self.company.is_expected() {
+                        if self.inbox.hand_over_at().is_some() || self.company.is_expected() {
                             tokio::task::yield_now().await;
                         }
                     }
@@ -352,7 +354,7 @@ impl Driver {
         let before = self.inbox.len();
         for command in taken.drain(..) {
             match command {
-                Command::Ask(asked) => self.inbox.push(asked),
+                Command::Ask(asked) => self.inbox.add(asked),
                 Command::Maintain { maintenance, reply, permit } => {
                     self.maintained.push((maintenance.clone(), reply, permit));
                     let effects = self.publisher.on(Event::Prepared(maintenance));
@@ -362,7 +364,7 @@ impl Driver {
             }
         }
         if self.company.is_expected() {
-            return self.on_company(self.inbox.len() - before);
+            return self.on_company(self.inbox.callers_since(before));
         }
         self.on_commands();
     }
@@ -378,55 +380,6 @@ impl Driver {
         self.is_done() && self.publisher.is_idle() && self.work.is_empty()
     }
 
-    /// Callers that were answered together ask again together: a moment's wait
-    /// makes one batch of them. Not while nothing is on its way, where the
-    /// moment would be the caller's.
-    fn on_commands(&mut self) {
-        let is_full = self.parts.config.batch_operations_max <= self.inbox.len();
-        if is_full || !self.publisher.is_busy() {
-            return self.hand_in();
-        }
-        let linger = self.attempt / LINGER_PART;
-        if linger < QUIET {
-            return self.hand_in();
-        }
-        let now = Instant::now();
-        let latest = *self.linger_until.get_or_insert(now + linger);
-        self.hand_over_at = Some(latest.min(now + QUIET));
-    }
-
-    /// Hands what was asked to the publisher.
-    fn hand_in(&mut self) {
-        let events = self.take_inbox();
-        let effects = self.publisher.on_all(events);
-        self.carry_out(effects);
-    }
-
-    fn take_inbox(&mut self) -> Vec<Event> {
-        (self.hand_over_at, self.linger_until) = (None, None);
-        let mut events = Vec::with_capacity(self.inbox.len());
-        let asked_at_ms = self.parts.clock.now_ms();
-        // They are in the order in which they were handed over.
-        if let Some(first) = self.inbox.first() {
-            self.parts.metrics.stages.record(Stage::Queue, first.at.elapsed());
-        }
-        for command in std::mem::take(&mut self.inbox) {
-            let ticket = Ticket(self.next_ticket);
-            self.next_ticket += 1;
-            let operation = command.question.operation_id().cloned();
-            let asked = AskedBy { operation, at: command.at };
-            let moves = Move::of(&command);
-            events.push(match command.question {
-                Question::Ask(ask) => Event::Asked { ticket, ask, asked_at_ms },
-                Question::Control(control) => Event::Controlled { ticket, control },
-            });
-            let Asked { origin, deadline, reply, permits, .. } = command;
-            let waiter = Waiter { asked, origin, reply, moves, permits };
-            self.waiting.add(ticket, deadline, waiter);
-        }
-        events
-    }
-
     /// Those whose time is up. With more in the queue than goes into a batch,
     /// also those whose time will be up before one more replacement: they would
     /// be answered `in doubt`, in the place of others who can be served. A queue
@@ -437,12 +390,6 @@ impl Driver {
         let ahead = if is_batch_forming && is_full { self.attempt } else { Duration::ZERO };
         let expired = self.waiting.expired(Instant::now() + ahead);
         expired.into_iter().map(|ticket| Event::Expired { ticket }).collect()
-    }
-
-    fn on_deadline(&mut self) {
-        let events = self.expire(false);
-        let effects = self.publisher.on_all(events);
-        self.carry_out(effects);
     }
 
     fn on_done(&mut self, done: Done) {

@@ -65,12 +65,14 @@ impl Driver {
             return false;
         }
         let Some((deadline, waiter)) = self.waiting.take(ticket) else { return false };
-        let Waiter { asked, origin, reply, moves: Move::Going(operation), permits } = waiter else {
+        let Waiter { asked, origin, reply, moves: Move::Going(operation), permits, is_handed } =
+            waiter
+        else {
             return false;
         };
         let question = Question::Ask(Ask::Submit(operation));
-        let asked =
-            Asked { question, at: asked.at, origin, deadline, reply, permits, may_move: false };
+        let (at, may_move) = (asked.at, false);
+        let asked = Asked { question, at, origin, deadline, reply, permits, may_move, is_handed };
         // Room for every permit. Where nobody takes it any more, its caller hears
         // nothing, which is in doubt.
         let _stopping = outbound.try_send(Outbound { asked, is_in_doubt });

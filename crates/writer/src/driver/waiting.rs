@@ -20,6 +20,8 @@ pub(super) struct Waiter {
     pub(super) reply: oneshot::Sender<Told>,
     /// Whether it may go to another writer.
     pub(super) moves: Move,
+    /// Whether another writer handed it over.
+    pub(super) is_handed: bool,
     /// Held until it is told.
     pub(super) permits: [OwnedSemaphorePermit; 2],
 }

@@ -7,6 +7,7 @@ use futures::future::join_all;
 use headwater_core::decide::Ask;
 use headwater_core::publish::{Answer, Determinacy};
 use headwater_daemon::auth::{Role, allow};
+use headwater_daemon::limit::Permit;
 use headwater_daemon::status::{self, FieldViolation};
 use headwater_daemon::trace;
 use headwater_proto::v1;
@@ -18,7 +19,7 @@ use tonic::{Request, Response, Status};
 use super::{Handed, HandedOperation, OPERATIONS_MAX, Taken, Verdict};
 use crate::answer::{self, About};
 use crate::driver::{AskError, Question, Told};
-use crate::histories::Histories;
+use crate::histories::{Asker, Histories};
 use crate::request::{self, Checks};
 
 /// Decides operations of another writer; `None` where the message came before.
@@ -36,7 +37,7 @@ pub(crate) async fn take(histories: &Arc<Histories>, handed: Handed) -> Option<T
         .into_iter()
         .map(|HandedOperation { operation, time }| {
             let question = Question::Ask(Ask::Submit(operation));
-            histories.send(&history, question, now + time.min(longest))
+            histories.send_for(Asker::Writer, &history, question, now + time.min(longest))
         })
         .collect();
     histories.metrics.handed.add(waiting.len() as u64, &[]);
@@ -104,6 +105,11 @@ impl ForwardService for ForwardRpc {
         request: Request<v1::ForwardRequest>,
     ) -> Result<Response<v1::ForwardResponse>, Status> {
         allow(&request, Role::Write, &request.get_ref().history)?;
+        // To a caller that has a rate each operation is a call, as in a stream.
+        if let Some(permit) = request.extensions().get::<Arc<Permit>>() {
+            let count = request.get_ref().operations.len().saturating_sub(1);
+            permit.owe(u32::try_from(count).unwrap_or(u32::MAX));
+        }
         let handed = handed(request.into_inner())?;
         // Nobody is told of an address, so nobody comes here by what a head says.
         if self.histories.config.advertise.is_empty() {

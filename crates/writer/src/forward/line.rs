@@ -11,12 +11,11 @@ use headwater_daemon::telemetry::with_causes;
 use headwater_daemon::trace;
 use headwater_daemon::writer_line::{Dial, WriterLine, WriterLineOptions};
 use headwater_proto::limits::MESSAGE_BYTES_MAX;
+use headwater_proto::v1;
 use headwater_proto::v1::forward_service_client::ForwardServiceClient;
-use headwater_proto::{reason, v1};
+use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
-use tonic::{Code, Request, Status};
-use tonic_types::StatusExt as _;
 
 use super::{Handed, Line, LineError, Taken, Verdict, wire};
 
@@ -69,11 +68,12 @@ impl Inner {
             ForwardServiceClient::new(line).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let answered = client.forward(request(&handed)).await;
         let response = answered.map_err(|status| {
-            let error = trouble(&status);
             tracing::debug!(%address, error = with_causes(&status), "operations were not taken");
             // The next message finds out whether it can be reached.
             self.connected().remove(address);
-            error
+            // Whatever it says is of one copy of the message. What lies between
+            // may have sent two, the first of which was taken.
+            LineError::NoAnswer
         })?;
         taken(&handed, response.into_inner()).ok_or(LineError::NoAnswer)
     }
@@ -137,20 +137,6 @@ fn request(handed: &Handed) -> Request<v1::ForwardRequest> {
     request
 }
 
-/// What an error says of the whole message. Whatever does not say that nothing
-/// was applied may come from something in between, which knows nothing.
-fn trouble(status: &Status) -> LineError {
-    let is_not_applied = status.get_details_error_info().is_some_and(|it| {
-        it.metadata.get(reason::DETERMINACY).is_some_and(|it| it == reason::NOT_APPLIED)
-    });
-    // A writer from before there was forwarding, or no writer.
-    if is_not_applied || status.code() == Code::Unimplemented {
-        LineError::NotTaken
-    } else {
-        LineError::NoAnswer
-    }
-}
-
 fn taken(handed: &Handed, response: v1::ForwardResponse) -> Option<Taken> {
     if response.results.len() != handed.operations.len() {
         return None;
@@ -171,4 +157,45 @@ fn taken(handed: &Handed, response: v1::ForwardResponse) -> Option<Taken> {
         is_shared: response.is_shared,
         instead: WriterAddress::parse(&response.instead).ok(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use headwater_core::id::{HistoryId, HistoryName};
+
+    use super::*;
+
+    fn handed() -> Handed {
+        Handed {
+            history: HistoryName::parse("h").unwrap(),
+            history_id: HistoryId::from_bytes([7; 16]),
+            publisher_id: "w".into(),
+            life: [3; 16],
+            number: 0,
+            operations: Vec::new(),
+            patience: Duration::from_secs(1),
+            traceparent: None,
+        }
+    }
+
+    /// Whoever can write a head could have operations and tokens sent in the
+    /// clear otherwise.
+    #[tokio::test]
+    async fn an_address_does_not_choose_how_safe_its_connection_is() {
+        let plain = WriterLineOptions::default();
+        let writers_tls_server_name = Some("writer".into());
+        let tls = WriterLineOptions { writers_tls_server_name, ..plain.clone() };
+        for (options, scheme) in [(tls, "http"), (plain, "https")] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let address = format!("{scheme}://{}", listener.local_addr().unwrap());
+            let line = GrpcLine::new(options);
+            let answer = line.hand(WriterAddress::parse(&address).unwrap(), handed()).await;
+            assert_eq!(answer.err(), Some(LineError::NotTaken), "{scheme}");
+            let nobody = listener.accept().map_err(|it| it.kind());
+            assert_eq!(nobody.err(), Some(std::io::ErrorKind::WouldBlock), "{scheme}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Operations of a contended history, handed to the writer that publishes.
 //!
 //! ```text
-//! caller -> writer A -- Histories::send_anywhere
+//! caller -> writer A -- Histories::send_for
 //!                          | quiet                    | contended
 //!                          v                          v
 //!                       driver                     outgoing --Line--> writer B: incoming -> driver
@@ -33,7 +33,6 @@ mod wire;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -75,7 +74,8 @@ pub struct Handed {
     pub history_id: HistoryId,
     /// Who hands them over, as it is named in heads.
     pub publisher_id: String,
-    /// This life of that process.
+    /// What hands over the operations of this history, in this life of that
+    /// process.
     pub life: [u8; 16],
     /// The message, among those of that life. Never used twice.
     pub number: u64,
@@ -122,10 +122,11 @@ pub enum Verdict {
 /// Why nothing was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// Nothing was sent, or it was refused before anything was done with it.
-    #[error("the writer takes nothing")]
+    /// Nothing was sent.
+    #[error("the writer cannot be reached")]
     NotTaken,
-    /// It may have arrived.
+    /// It may have arrived. A refusal too: a copy of the message may have been
+    /// taken before another one was refused.
     #[error("the writer did not answer")]
     NoAnswer,
 }
@@ -134,17 +135,11 @@ pub enum LineError {
 #[derive(Clone, Debug)]
 pub(crate) struct Forwarding {
     pub(crate) line: Arc<dyn Line>,
-    life: [u8; 16],
-    messages: Arc<AtomicU64>,
+    entropy: Entropy,
 }
 
 impl Forwarding {
-    pub(crate) fn new(line: Arc<dyn Line>, entropy: &Entropy) -> Self {
-        Self { line, life: entropy.bytes16(), messages: Arc::default() }
-    }
-
-    /// This life of the process, and a number for a message of it.
-    fn next_message(&self) -> ([u8; 16], u64) {
-        (self.life, self.messages.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn new(line: Arc<dyn Line>, entropy: Entropy) -> Self {
+        Self { line, entropy }
     }
 }

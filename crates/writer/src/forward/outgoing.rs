@@ -1,6 +1,7 @@
 //! Handing operations of one history over: in messages of many, and deciding
 //! here whatever comes back without an outcome.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use headwater_core::decide::Ask;
-use headwater_core::id::HistoryName;
+use headwater_core::id::{HistoryId, HistoryName};
 use headwater_core::operation::Operation;
 use headwater_core::publish::{Answer, SubmitError};
 use tokio::sync::{mpsc, oneshot};
@@ -51,6 +52,11 @@ pub(crate) struct OutgoingParts {
 /// The task that hands the operations of one history over.
 pub(crate) struct Outgoing {
     parts: OutgoingParts,
+    /// Names this task to those who take its messages.
+    life: [u8; 16],
+    /// Messages sent so far.
+    n_sent: u64,
+    waiting: Waiting,
     flights: FuturesUnordered<BoxFuture<'static, Vec<Outbound>>>,
     /// Operations that may have been applied elsewhere, and are decided here.
     unsettled: FuturesUnordered<BoxFuture<'static, ()>>,
@@ -65,17 +71,56 @@ pub(crate) struct Outbound {
     pub(crate) is_in_doubt: bool,
 }
 
+/// Operations that wait for a message: those whose time is up first come first.
+/// Bounded by the permits that each holds.
+#[derive(Debug, Default)]
+struct Waiting {
+    by_deadline: BTreeMap<(Instant, u64), Outbound>,
+    /// Tells those with the same deadline apart, in the order in which they came.
+    n_came: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, outbound: Outbound) {
+        self.n_came += 1;
+        self.by_deadline.insert((outbound.asked.deadline, self.n_came), outbound);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_deadline.is_empty()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.by_deadline.first_key_value().map(|((deadline, _), _)| *deadline)
+    }
+
+    fn take(&mut self) -> Option<Outbound> {
+        self.by_deadline.pop_first().map(|(_, outbound)| outbound)
+    }
+
+    /// The next, if its time is up.
+    fn take_expired(&mut self, now: Instant) -> Option<Outbound> {
+        self.take_if(|it| it.asked.deadline <= now)
+    }
+
+    fn take_if(&mut self, is_wanted: impl FnOnce(&Outbound) -> bool) -> Option<Outbound> {
+        let next = self.by_deadline.first_entry()?;
+        is_wanted(next.get()).then(|| next.remove())
+    }
+}
+
 impl Outgoing {
     pub(crate) fn new(parts: OutgoingParts) -> Self {
+        let life = parts.forwarding.entropy.bytes16();
         let (flights, unsettled) = (FuturesUnordered::new(), FuturesUnordered::new());
-        Self { parts, flights, unsettled }
+        Self { parts, life, n_sent: 0, waiting: Waiting::default(), flights, unsettled }
     }
 
     /// Runs until nobody can hand in anything any more, and all is answered.
     pub(crate) async fn run(mut self, mut taken: mpsc::Receiver<Outbound>) {
         let (mut is_open, mut asked) = (true, Vec::new());
-        while is_open || !self.flights.is_empty() || !self.unsettled.is_empty() {
-            let has_room = is_open && self.flights.len() < MESSAGES_MAX;
+        while is_open || !self.is_done() {
+            let next_deadline = self.waiting.next_deadline();
             tokio::select! {
                 biased;
                 Some(back) = self.flights.next(), if !self.flights.is_empty() => {
@@ -84,52 +129,70 @@ impl Outgoing {
                     }
                 }
                 Some(()) = self.unsettled.next(), if !self.unsettled.is_empty() => {}
-                n = taken.recv_many(&mut asked, OPERATIONS_MAX), if has_room => {
+                n = taken.recv_many(&mut asked, OPERATIONS_MAX), if is_open => {
                     is_open = n != 0;
-                    self.hand_over(std::mem::take(&mut asked));
+                    asked.drain(..).for_each(|it| self.waiting.add(it));
                 }
+                () = until(next_deadline) => {}
+            }
+            self.expire();
+            self.hand_over();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.flights.is_empty() && self.unsettled.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Those whose time is up before there was a message for them.
+    fn expire(&mut self) {
+        while let Some(Outbound { asked, is_in_doubt }) = self.waiting.take_expired(Instant::now())
+        {
+            let error = if is_in_doubt { SubmitError::InDoubt } else { SubmitError::Expired };
+            tell(&self.parts.metrics, asked, None, Answer::Failed(error));
+        }
+    }
+
+    /// Sends what waits, as far as there is room on the way.
+    fn hand_over(&mut self) {
+        while !self.waiting.is_empty() {
+            // It may be another one by now, or none.
+            let Some(target) = self.parts.route.target(None) else {
+                while let Some(outbound) = self.waiting.take() {
+                    self.decide_here(outbound);
+                }
+                return;
+            };
+            if self.flights.len() == MESSAGES_MAX {
+                return;
+            }
+            let message = self.next_message(&target);
+            if !message.is_empty() {
+                self.send(target, message);
             }
         }
     }
 
-    fn hand_over(&mut self, outbound: Vec<Outbound>) {
-        // It may be another one by now, or none.
-        let target = self.parts.route.target(None);
-        let mut message = Vec::new();
-        let mut size_bytes = 0;
-        for outbound in outbound {
-            if outbound.asked.deadline <= Instant::now()
-                && let Some(target) = &target
-            {
-                let error =
-                    if outbound.is_in_doubt { SubmitError::InDoubt } else { SubmitError::Expired };
-                let answer = Answer::Failed(error);
-                tell(&self.parts.metrics, outbound.asked, target.history_id, answer);
-                continue;
-            }
-            let size = outbound.asked.question.size_bytes();
-            let operation = target.as_ref().and_then(|it| meant(&outbound.asked, it));
-            let (Some(target), Some(operation)) = (&target, operation) else {
+    fn next_message(&mut self, target: &Target) -> Vec<(Outbound, Operation)> {
+        let (mut message, mut size_bytes) = (Vec::new(), 0);
+        while message.len() < OPERATIONS_MAX {
+            let fits = |it: &Outbound| size_bytes + it.asked.question.size_bytes() <= BYTES_MAX;
+            let is_first = message.is_empty();
+            let Some(outbound) = self.waiting.take_if(|it| is_first || fits(it)) else { break };
+            let Some(operation) = meant(&outbound.asked, target) else {
                 self.decide_here(outbound);
                 continue;
             };
-            if BYTES_MAX < size_bytes + size && !message.is_empty() {
-                self.send(target.clone(), std::mem::take(&mut message));
-                size_bytes = 0;
-            }
-            size_bytes += size;
+            size_bytes += outbound.asked.question.size_bytes();
             message.push((outbound, operation));
         }
-        if let Some(target) = target
-            && !message.is_empty()
-        {
-            self.send(target, message);
-        }
+        message
     }
 
-    fn send(&self, target: Target, operations: Vec<(Outbound, Operation)>) {
+    fn send(&mut self, target: Target, operations: Vec<(Outbound, Operation)>) {
         let now = Instant::now();
-        let (life, number) = self.parts.forwarding.next_message();
+        let (life, number) = (self.life, self.n_sent);
+        self.n_sent += 1;
         let origin = operations.iter().find_map(|(it, _)| it.asked.origin.as_ref());
         let handed = Handed {
             history: self.parts.history.clone(),
@@ -255,8 +318,7 @@ impl Flight {
                 if taken.verdicts.iter().any(is_outcome) {
                     self.route.answered(&address, self.began.elapsed(), &taken);
                 } else {
-                    // It has none of any operation: its own trouble, mostly.
-                    self.route.failed(&address);
+                    self.route.without_outcome(&address);
                 }
                 self.take_in(taken.verdicts)
             }
@@ -288,7 +350,7 @@ impl Flight {
             if let Some(Outbound { asked, .. }) = place.take_if(|it| it.asked.deadline <= now) {
                 self.metrics.forwarded.add(Forwarded::InDoubt);
                 let answer = Answer::Failed(SubmitError::InDoubt);
-                tell(&self.metrics, asked, self.target.history_id, answer);
+                tell(&self.metrics, asked, Some(self.target.history_id), answer);
             }
         }
     }
@@ -301,7 +363,7 @@ impl Flight {
                 Verdict::Outcome(answer) => {
                     let answer = if is_in_doubt { settled(answer) } else { answer };
                     self.metrics.forwarded.add(Forwarded::Answered);
-                    tell(&self.metrics, asked, self.target.history_id, answer);
+                    tell(&self.metrics, asked, Some(self.target.history_id), answer);
                     continue;
                 }
                 Verdict::NotApplied => Forwarded::NotTaken,
@@ -317,12 +379,14 @@ impl Flight {
     }
 }
 
-fn tell(
-    metrics: &WriterMetrics,
-    asked: Asked,
-    history_id: headwater_core::id::HistoryId,
-    answer: Answer,
-) {
+fn tell(metrics: &WriterMetrics, asked: Asked, history_id: Option<HistoryId>, answer: Answer) {
     metrics.answers.record(AnswerKind::of(&answer), asked.at.elapsed());
-    let _gone = asked.reply.send(Told { answer, history_id: Some(history_id) });
+    let _gone = asked.reply.send(Told { answer, history_id });
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }

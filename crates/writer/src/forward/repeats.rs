@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
-/// Lives of processes that are remembered. Of more, those that were heard of
+/// Lives that are remembered, one for each history of each writer that hands its
+/// operations over: some hundred bytes each. Of more, those that were heard of
 /// last: a message of another life that is repeated that late is taken anew.
-const LIVES_MAX: usize = 256;
-/// Messages of one life that are told apart, the newest and those before it.
+const LIVES_MAX: usize = 4_096;
+/// Messages of one life that are told apart, the newest and those before it. A few
+/// of them are on their way at a time.
 const WINDOW: u32 = u128::BITS;
 
 /// Which messages came already.

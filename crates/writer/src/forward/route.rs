@@ -41,6 +41,9 @@ const AVOIDED_MAX: Duration = Duration::from_secs(60);
 const SLOW_ATTEMPTS: u32 = 4;
 /// A shorter time is never too long.
 const SLOW_MIN: Duration = Duration::from_millis(100);
+/// So many messages in a row without an outcome are the writer's own trouble. One
+/// or two may be that of the operations in them.
+const WITHOUT_OUTCOME_MAX: u32 = 3;
 /// Answers before the time that they take is judged.
 const JUDGED_AFTER: u32 = 16;
 
@@ -108,6 +111,8 @@ struct Handing {
     /// How long an answer takes, smoothed.
     took: Duration,
     n_answers: u32,
+    /// Messages since the last one that came to an outcome.
+    n_without: u32,
     /// Past this they are published here.
     slow: Duration,
 }
@@ -168,6 +173,16 @@ impl Route {
             || state.others.iter().map(|(id, it)| (id, it.seen)).any(is_other)
     }
 
+    /// Whether anybody publishes at the moment who does not hand operations to
+    /// this process instead.
+    pub(crate) fn has_rivals(&self) -> bool {
+        let state = self.state();
+        state.others.iter().any(|(id, other)| {
+            let is_handing = state.sources.get(id).is_some_and(|at| other.seen <= *at);
+            !is_handing && other.seen.elapsed() < RECENT
+        })
+    }
+
     /// Where an operation goes, if not to the driver; it has to be for the
     /// history with this id, where it names one.
     pub(crate) fn target(&self, of: Option<HistoryId>) -> Option<Target> {
@@ -190,7 +205,9 @@ impl Route {
 
     /// To whom other writers should go instead.
     pub(crate) fn instead(&self) -> Option<WriterAddress> {
-        self.state().handing.as_ref().map(|it| it.target.address.clone())
+        let state = self.state();
+        let handing = state.handing.as_ref().filter(|it| it.used.elapsed() < RECENT);
+        handing.map(|it| it.target.address.clone())
     }
 
     /// Whether operations are handed over at the moment.
@@ -206,13 +223,13 @@ impl Route {
             return;
         };
         handing.n_answers = handing.n_answers.saturating_add(1);
+        handing.n_without = 0;
         handing.took = match handing.n_answers {
             1 => took,
             _ => (handing.took * 7 + took) / 8,
         };
         if JUDGED_AFTER <= handing.n_answers && handing.slow < handing.took {
-            avoid(&mut state, address);
-            return self.end(&mut state, "publishing them here is faster");
+            return self.give_up(&mut state, address, "publishing them here is faster");
         }
         state.avoided.remove(address);
         if !taken.is_shared {
@@ -224,9 +241,22 @@ impl Route {
             && let Some(handing) = &mut state.handing
         {
             handing.target.address = instead.clone();
-            (handing.n_answers, handing.took) = (0, Duration::ZERO);
+            (handing.n_answers, handing.n_without, handing.took) = (0, 0, Duration::ZERO);
             let history = &self.history;
             tracing::info!(%history, address = %instead, "operations are handed to another writer");
+        }
+    }
+
+    /// `address` answered, and had an outcome of no operation in the message.
+    pub(crate) fn without_outcome(&self, address: &WriterAddress) {
+        let mut state = self.state();
+        let Some(handing) = state.handing.as_mut().filter(|it| it.target.address == *address)
+        else {
+            return;
+        };
+        handing.n_without += 1;
+        if handing.n_without == WITHOUT_OUTCOME_MAX {
+            self.give_up(&mut state, address, "it has no outcomes");
         }
     }
 
@@ -234,9 +264,13 @@ impl Route {
     pub(crate) fn failed(&self, address: &WriterAddress) {
         let mut state = self.state();
         if state.handing.as_ref().is_some_and(|it| it.target.address == *address) {
-            avoid(&mut state, address);
-            self.end(&mut state, "it does not take them");
+            self.give_up(&mut state, address, "it does not take them");
         }
+    }
+
+    fn give_up(&self, state: &mut State, address: &WriterAddress, why: &str) {
+        avoid(state, address);
+        self.end(state, why);
     }
 
     fn begin(&self, state: &mut State, now: Instant) {
@@ -262,6 +296,7 @@ impl Route {
             used: now,
             took: Duration::ZERO,
             n_answers: 0,
+            n_without: 0,
             slow: slow.max(SLOW_MIN),
         });
     }

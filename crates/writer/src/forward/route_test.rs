@@ -229,3 +229,56 @@ async fn what_is_remembered_has_a_limit() {
     assert!(state.others.len() <= OTHERS_MAX && state.sources.len() <= OTHERS_MAX);
     assert!(state.avoided.len() <= OTHERS_MAX);
 }
+
+#[tokio::test(start_paused = true)]
+async fn messages_without_an_outcome_end_it_when_there_are_several_in_a_row() {
+    let route = route("m");
+    contend(&route, &["a"]);
+    assert_eq!(target(&route), Some(address("a")));
+    // Operations that nobody will ever accept come now and then.
+    for _ in 0..100 {
+        for _ in 1..WITHOUT_OUTCOME_MAX {
+            route.without_outcome(&address("a"));
+        }
+        assert_eq!(target(&route), Some(address("a")));
+        route.answered(&address("a"), ATTEMPT, &taken(true, None));
+    }
+    // It has none of any operation.
+    for _ in 0..WITHOUT_OUTCOME_MAX {
+        assert_eq!(target(&route), Some(address("a")));
+        route.without_outcome(&address("a"));
+    }
+    contend(&route, &["a"]);
+    assert_eq!(target(&route), None, "it is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_handed_nothing_over_for_long_says_nobody_to_go_to() {
+    let route = route("m");
+    contend(&route, &["a"]);
+    assert!(target(&route).is_some());
+    sleep(RECENT / 2).await;
+    assert_eq!(route.instead(), Some(address("a")));
+    sleep(RECENT / 2).await;
+    assert_eq!(route.instead(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_hands_over_is_no_rival_until_it_publishes_again() {
+    let route = route("a");
+    assert!(!route.has_rivals());
+    for name in ["m", "n"] {
+        route.met(&publisher(name), HISTORY);
+    }
+    sleep(Duration::from_millis(1)).await;
+    route.heard(Some("m"));
+    assert!(route.has_rivals(), "there is another one");
+    route.heard(Some("n"));
+    route.heard(None);
+    assert!(!route.has_rivals());
+    sleep(Duration::from_millis(1)).await;
+    route.met(&publisher("m"), HISTORY);
+    assert!(route.has_rivals());
+    sleep(RECENT).await;
+    assert!(!route.has_rivals(), "it was quiet");
+}

@@ -4,60 +4,61 @@ use std::sync::{Arc, PoisonError};
 
 use headwater_core::decide::Ask;
 use headwater_core::id::HistoryName;
-use headwater_daemon::trace::Origin;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
 
 use super::{Histories, Open};
-use crate::driver::{AskError, Asked, Command, Question, Told};
+use crate::driver::{AskError, Asked, Command, Question};
 use crate::forward::{Forwarding, Outbound, Outgoing, OutgoingParts, Route};
 
+/// For whom a question is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A caller of this process. An operation of a contended history may be handed
+    /// to another writer, and is in no order with others then.
+    Caller,
+    /// A caller of this process who wants an order.
+    CallerInOrder,
+    /// Another writer, which handed the operation over: it is not handed on.
+    Writer,
+    /// Nobody but this process.
+    Process,
+}
+
+impl Asker {
+    pub(super) fn is_caller(self) -> bool {
+        match self {
+            Self::Caller | Self::CallerInOrder => true,
+            Self::Writer | Self::Process => false,
+        }
+    }
+}
+
+impl Question {
+    /// Whether it goes to another writer at the moment, if it may.
+    pub(super) fn is_handed_over(&self, route: &Route) -> bool {
+        match self {
+            Self::Ask(Ask::Submit(operation)) => route.target(operation.history_id).is_some(),
+            Self::Ask(Ask::LookUp(_)) | Self::Control(_) => false,
+        }
+    }
+}
+
 impl Histories {
-    /// As [`Histories::send`], for a caller of this process: an operation of a
-    /// contended history may be handed to another writer, and is in no order with
-    /// others then.
-    pub(crate) fn send_anywhere(
-        self: &Arc<Self>,
-        history: &HistoryName,
-        question: Question,
-        deadline: Instant,
-    ) -> Result<oneshot::Receiver<Told>, AskError> {
-        let mut open = self.lock();
-        let handle = self.handle(&mut open, history)?;
-        handle.route.heard(None);
-        let goes_away = match &question {
-            Question::Ask(Ask::Submit(operation)) => {
-                handle.route.target(operation.history_id).is_some()
-            }
-            Question::Ask(Ask::LookUp(_)) | Question::Control(_) => false,
-        };
-        let Some(forwarding) = self.forwarding.as_ref().filter(|_| goes_away) else {
-            // It may go yet, where it waits for long.
-            let may_move = self.forwarding.is_some() && !self.rules.hosts.is_empty();
-            let until = (deadline, may_move);
-            return self.hand_to_driver(&mut open, history, question, until);
-        };
-        let permits = self.permits(handle, &question)?;
-        let outgoing = self.outgoing(&mut open, history, forwarding).ok_or(AskError::Lost)?;
-        let (reply, answer) = oneshot::channel();
-        let (at, origin) = (Instant::now(), Origin::current());
-        let asked = Asked { question, at, origin, deadline, reply, permits, may_move: false };
-        // Room for every permit; and it ends with its handle.
-        let outbound = Outbound { asked, is_in_doubt: false };
-        outgoing.try_send(outbound).map_err(|_| AskError::Lost)?;
-        Ok(answer)
+    /// Whether there is a way to other writers, and one that operations may go to.
+    pub(super) fn may_hand_over(&self) -> bool {
+        self.forwarding.is_some() && !self.rules.hosts.is_empty()
     }
 
-    /// As [`Histories::send`], for a caller of this process who wants an order.
-    pub(crate) fn send_in_order(
+    pub(super) fn hand_to_writer(
         self: &Arc<Self>,
+        open: &mut Open,
         history: &HistoryName,
-        question: Question,
-        deadline: Instant,
-    ) -> Result<oneshot::Receiver<Told>, AskError> {
-        let mut open = self.lock();
-        self.handle(&mut open, history)?.route.heard(None);
-        self.hand_to_driver(&mut open, history, question, (deadline, false))
+        asked: Asked,
+    ) -> Result<(), AskError> {
+        let forwarding = self.forwarding.as_ref().ok_or(AskError::Lost)?;
+        let outgoing = self.outgoing(open, history, forwarding).ok_or(AskError::Lost)?;
+        // Room for every permit; and it ends with its handle.
+        outgoing.try_send(Outbound { asked, is_in_doubt: false }).map_err(|_| AskError::Lost)
     }
 
     /// The way of a history's operations to another writer; `None` once the

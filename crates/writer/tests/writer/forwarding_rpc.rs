@@ -18,12 +18,17 @@ use headwater_daemon::security::{Security, SecurityOptions};
 use headwater_daemon::serve::{Listening, Services};
 use headwater_daemon::tls::{AuthOptions, TlsOptions};
 use headwater_daemon::writer_line::WriterLineOptions;
+use headwater_proto::limits::MESSAGE_BYTES_MAX;
+use headwater_proto::v1;
 use headwater_store::{Call, Clock, Entropy, Latency, Outcome, Store};
 use headwater_writer::{GrpcLine, Handed, Line, LineError, Taken, WriterConfig};
+use prost::Message as _;
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::fixture::{Host, Op, World, accepted, look, name, op};
+use crate::fixture::network::Network;
+use crate::fixture::{Host, Op, World, accepted, look, name, op, rpc};
+use crate::forwarding;
 
 /// A line that counts.
 #[derive(Debug)]
@@ -54,6 +59,7 @@ impl Line for Counted {
 /// A writer that serves, and what became of the messages that it sent.
 struct Served {
     host: Host,
+    address: WriterAddress,
     answered: Arc<AtomicU64>,
     refused: Arc<AtomicU64>,
     _stop: DropGuard,
@@ -76,9 +82,10 @@ async fn serve(
     rights: Option<PathBuf>,
 ) -> Served {
     let listening = Listening::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = format!("http://{}", listening.local_address());
     let config = WriterConfig {
         publisher_id: name.into(),
-        advertise: format!("http://{}", listening.local_address()),
+        advertise: address.clone(),
         forward_to: vec!["127.0.0.1".into()],
         ..WriterConfig::default()
     };
@@ -98,7 +105,8 @@ async fn serve(
     }
     let stop = CancellationToken::new();
     tokio::spawn(listening.serve(services, stop.clone(), Duration::ZERO));
-    Served { host, answered, refused, _stop: stop.drop_guard() }
+    let address = WriterAddress::parse(&address).unwrap();
+    Served { host, address, answered, refused, _stop: stop.drop_guard() }
 }
 
 async fn security(auth_file: Option<PathBuf>) -> Security {
@@ -205,9 +213,19 @@ async fn eight_writers_over_sockets_apply_everything_once() {
 }
 
 fn rights(folder: &TempDir, token: &NewToken, role: Role, histories: &str) -> PathBuf {
+    rights_with(folder, token, role, histories, "")
+}
+
+fn rights_with(
+    folder: &TempDir,
+    token: &NewToken,
+    role: Role,
+    histories: &str,
+    more: &str,
+) -> PathBuf {
     let (id, hash) = (&token.id, token.hash.to_text());
     let row = format!(
-        "[[token]]\nname = \"writers\"\nid = \"{id}\"\nhash = \"{hash}\"\n\
+        "[[token]]\nname = \"writers\"\nid = \"{id}\"\nhash = \"{hash}\"\n{more}\n\
          grants = [{{ role = \"{role}\", histories = [\"{histories}\"] }}]\n"
     );
     let path = folder.path().join("rights.toml");
@@ -251,4 +269,119 @@ async fn without_a_token_nothing_is_taken() {
     assert_eq!(b.answered(), 0);
     let answer = b.host.submit(Op::new("stands").if_absent("contend").add("n", 1)).await;
     assert!(matches!(answer, Answer::Rejected { .. }), "{answer:?}");
+}
+
+/// `count` operations for the history, as another writer hands them over.
+async fn handed(world: &World, number: u64, count: usize) -> Handed {
+    let operations = (0..count).map(|n| Op::new(format!("{number}-{n}")).add("n", 1).operation());
+    forwarding::handed(world, number, operations.collect()).await
+}
+
+/// A proxy may have sent two copies of which the first was taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_does_not_say_that_nothing_was_taken() {
+    let folder = TempDir::new().unwrap();
+    let path = rights(&folder, &NewToken::draw(&Entropy::from_os()), Role::Read, "");
+    let world = World::empty();
+    let a = serve(&world, "a", WriterLineOptions::default(), Some(path)).await;
+    a.host.create("h").await;
+    let line = GrpcLine::new(WriterLineOptions::default());
+    let answer = line.hand(a.address.clone(), handed(&world, 0, 1).await).await;
+    assert_eq!(answer.err(), Some(LineError::NoAnswer));
+    // Nobody listens here: nothing was sent.
+    let nobody = WriterAddress::parse("http://127.0.0.1:1").unwrap();
+    let answer = line.hand(nobody, handed(&world, 1, 1).await).await;
+    assert_eq!(answer.err(), Some(LineError::NotTaken));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_operation_of_a_message_is_a_call_of_a_caller_that_has_a_rate() {
+    let folder = TempDir::new().unwrap();
+    let token = NewToken::draw(&Entropy::from_os());
+    let rate = "requests_per_second = 10";
+    let path = rights_with(&folder, &token, Role::Write, "h", rate);
+    let world = World::empty();
+    let options = WriterLineOptions {
+        writers_token_file: Some(folder.path().join("token")),
+        ..WriterLineOptions::default()
+    };
+    let a = serve(&world, "a", options.clone(), Some(path)).await;
+    a.host.create("h").await;
+    let line = GrpcLine::new(options);
+    // Two of one operation are far from it; one of many is more than a minute's.
+    for (number, count, is_taken) in [(0, 1, true), (1, 1_000, true), (2, 1, false)] {
+        let answer = line.hand(a.address.clone(), handed(&world, number, count).await).await;
+        assert_eq!(answer.is_ok(), is_taken, "{number}: {:?}", answer.err());
+    }
+    assert_eq!(world.head().await.operation_count, 1_001);
+}
+
+/// A message of another writer.
+fn message(
+    history_id: &str,
+    number: u64,
+    operations: impl Iterator<Item = v1::SubmitRequest>,
+) -> v1::ForwardRequest {
+    let operations =
+        operations.map(|it| v1::ForwardedOperation { request: Some(it), timeout_ms: 5_000 });
+    v1::ForwardRequest {
+        history: "h".into(),
+        history_id: history_id.into(),
+        publisher_id: "another".into(),
+        life: vec![7; 16].into(),
+        number,
+        operations: operations.collect(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_says_no_address_takes_nothing_from_others() {
+    let (world, network) = (World::empty(), Network::default());
+    let (silent, named) = (world.host(), network.host(&world, "named"));
+    let id = silent.create("h").await.history_id;
+    let request = || {
+        let operation = rpc::submit_request("", "o", vec![rpc::put("k", "v")]);
+        message(&id, 0, [operation].into_iter())
+    };
+    let refused = silent.forward(request()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unimplemented, "{refused:?}");
+    assert_eq!(world.head().await.operation_count, 0);
+
+    named.forward(request()).await.unwrap();
+    assert_eq!(world.head().await.operation_count, 1);
+}
+
+/// A rejection names keys, which may be a hundred times as long as what they
+/// stand in the way of.
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_another_writer_has_a_limit_whatever_is_rejected() {
+    let (world, network) = (World::empty(), Network::default());
+    let host = network.host(&world, "w");
+    let id = host.create("h").await.history_id;
+    host.accept(Op::new("seed").put(&"k".repeat(1_024), "v")).await;
+
+    let stands = |n: usize| {
+        let range = v1::KeyRange { start: "k".into(), end: "l".into() };
+        let since = v1::RangeUnchangedSince { range: Some(range), version: 0 };
+        let kind = Some(v1::precondition::Kind::RangeUnchangedSince(since));
+        let operation = rpc::submit_request("", &format!("{n}"), vec![rpc::put("k", "v")]);
+        v1::SubmitRequest { preconditions: vec![v1::Precondition { kind }; 64], ..operation }
+    };
+    let answer = host.forward(message(&id, 0, (0..200).map(stands))).await.unwrap();
+
+    assert!(answer.encoded_len() < MESSAGE_BYTES_MAX * 5 / 8, "{} bytes", answer.encoded_len());
+    let is_told = |it: &v1::ForwardedResult| match &it.result {
+        Some(v1::forwarded_result::Result::Response(it)) => {
+            let Some(v1::submit_response::Outcome::Rejected(it)) = &it.outcome else { panic!() };
+            assert_eq!(it.conflicts.len(), 64);
+            true
+        }
+        // It was not applied, and is decided where it comes from.
+        Some(v1::forwarded_result::Result::MaybeApplied(false)) => false,
+        other => panic!("{other:?}"),
+    };
+    let told = answer.results.iter().take_while(|it| is_told(it)).count();
+    assert!((50..100).contains(&told), "{told}");
+    assert!(!answer.results[told..].iter().any(is_told));
+    assert_eq!(answer.results.len(), 200);
 }
