@@ -166,6 +166,11 @@ fn an_upload_below_the_sweep_boundary_is_never_named() {
     rig.run(writer);
     assert_eq!(rig.receipt(second).results[0].sum, 2);
     assert!(inline(&rig, 1).is_some());
+    // It is an entry like any other that the head has in full: it counts towards
+    // the limits of heads, or nothing would ever make room for it.
+    let publisher = &rig.writers[writer].publisher;
+    assert_eq!(publisher.beside.iter().count(), 0, "nothing travels any more");
+    assert_eq!(publisher.settled_bytes(), publisher.head_bytes());
 }
 
 /// Whoever won would be ahead of the others for ever.
@@ -194,6 +199,41 @@ fn nothing_travels_before_it_is_known_that_nobody_else_publishes() {
     // The head is left alone now and then, or nobody else would get a turn.
     let travelled = (0..300).filter(|_| does_travel(&mut rig)).count();
     assert!((250..299).contains(&travelled), "{travelled} of 300");
+}
+
+/// What needs no upload leaves nobody a turn, however much of it there is.
+#[test]
+fn the_head_is_left_alone_now_and_then_also_where_most_publications_are_small() {
+    let head = HeadLimits { soft_bytes: 1 << 20, hard_bytes: 4 << 20 };
+    let window = Window { versions_max: 1_000, bytes_max: 1 << 20 };
+    // Wherever the first of them is.
+    for smalls_before in [0, 3] {
+        let mut rig = Rig::new();
+        let writer = writer_alone(&mut rig, Settings { window, head, ..travelling() });
+        let mut number = 0;
+        let mut id = || {
+            number += 1;
+            std::format!("{number}")
+        };
+        let mut smalls = |rig: &mut Rig, count: usize| {
+            for _ in 0..count {
+                rig.submit(writer, &add(id(), 1));
+                rig.run(writer);
+            }
+        };
+        smalls(&mut rig, smalls_before);
+        let mut staged = 0;
+        for round in 0..65 {
+            let large = rig.submit(writer, &add(std::format!("large-{round}"), 1).large());
+            rig.run_but(writer, &[Kind::Stage]);
+            staged += u32::from(!rig.is_answered(large));
+            rig.run(writer);
+            rig.receipt(large);
+            smalls(&mut rig, 4);
+        }
+        // Of 325 publications; a large one has to come by.
+        assert!((4..=5).contains(&staged), "{staged} staged first after {smalls_before} small");
+    }
 }
 
 /// Behind a publication there is time to upload, and nothing is sent twice.
