@@ -8,7 +8,6 @@ folders, replaced as the kubelet replaces them.
 
 import base64
 import copy
-import functools
 import itertools
 import json
 import os
@@ -24,6 +23,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NETWORK = "headwater-test"
+ADDRESSES = "10.213.77"
 PREFIX = "hwt"
 # Longest time for a pod to become ready.
 READY_MAX = 60
@@ -54,10 +54,9 @@ def podman(*arguments, check=True):
     return done.stdout.strip()
 
 
-@functools.cache
-def network():
-    (network,) = json.loads(podman("network", "inspect", NETWORK))
-    return network
+def make_network():
+    """Of its addresses podman gives the lower half; the rest are chosen here."""
+    podman("network", "create", "--subnet", f"{ADDRESSES}.0/24", "--ip-range", f"{ADDRESSES}.0/25", NETWORK)
 
 
 def hold_bridge():
@@ -68,7 +67,8 @@ def hold_bridge():
     go, and what the others send to the old one is lost until they ask again, up to
     half a minute later. Pods reach each other meanwhile, but no name server, which
     is behind that address."""
-    bridge = network()["network_interface"]
+    (network,) = json.loads(podman("network", "inspect", NETWORK))
+    bridge = network["network_interface"]
     done = subprocess.run(["ip", "link", "set", "dev", bridge, "address", "02:00:00:00:00:01"],
                           capture_output=True, text=True)
     if done.returncode != 0:
@@ -121,8 +121,8 @@ class Pod:
 
     # A folder for what each container has logged, if somebody wants it.
     logs_into = None
-    # The ends of addresses that are chosen here; the network gives the lower ones.
-    ends = itertools.count(200)
+    # The ends of addresses that are chosen here.
+    ends = itertools.count(130)
 
     def __init__(self, name, template, services, work):
         self.name = name
@@ -162,8 +162,7 @@ class Pod:
             for variable in container.get("env", []):
                 of = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
                 if of == "status.podIP":
-                    of = network()["subnets"][0]["subnet"].rsplit(".", 1)[0]
-                    address = address or f"{of}.{next(self.ends)}"
+                    address = address or f"{ADDRESSES}.{next(self.ends)}"
                     del variable["valueFrom"]
                     variable["value"] = address
                     container["args"] = [it.replace(f"$({variable['name']})", address)

@@ -14,7 +14,7 @@ import time
 import urllib.request
 
 import secured
-from cluster import (NETWORK, PREFIX, READY_MAX, Failed, Installation, Pod, clean_up, hold_bridge,
+from cluster import (PREFIX, READY_MAX, Failed, Installation, Pod, clean_up, hold_bridge, make_network,
                      make_secret, podman, say, simple)
 
 STORE = "s3://headwater/root?endpoint=http://s3:9000&region=us-east-1&allow_http=true"
@@ -58,7 +58,7 @@ class Run:
 
     def set_up(self):
         clean_up()
-        podman("network", "create", NETWORK)
+        make_network()
         keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testsecret"}
         make_secret(f"{PREFIX}-keys", keys, self.work)
         self.s3 = simple("s3", "localhost/headwater-test:one",
