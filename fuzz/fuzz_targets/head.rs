@@ -4,4 +4,7 @@
 #[path = "../../crates/core/tests/hostile/decoders.rs"]
 mod decoders;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| decoders::run("head", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    decoders::run("head", bytes);
+    decoders::run("sealed head", bytes);
+});

@@ -6,10 +6,12 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::{EndEntityCert, Error, KeyUsage};
 
 /// The end of what is shown: of the certificate in a chain that ends first, in
-/// seconds since 1970 (UTC). `None` where it cannot be told of one of them.
+/// seconds since 1970 (UTC). `None` where it cannot be told of the first one. Of
+/// those that follow some may be of a kind that is not judged, such as old roots.
 pub(crate) fn not_after(chain: &[CertificateDer<'_>]) -> Option<u64> {
-    let ends: Option<Vec<u64>> = chain.iter().map(not_after_of).collect();
-    ends?.into_iter().min()
+    let (first, rest) = chain.split_first()?;
+    let first = not_after_of(first)?;
+    Some(rest.iter().filter_map(not_after_of).fold(first, u64::min))
 }
 
 /// The library that judges certificates keeps the time to itself. Asked about one
@@ -53,7 +55,14 @@ mod tests {
 
     #[test]
     fn of_what_cannot_be_read_no_end_is_told() {
+        let odd = CertificateDer::from(vec![1, 2, 3]);
         assert_eq!(not_after(&[]), None);
-        assert_eq!(not_after(&[until(2031, false), CertificateDer::from(vec![1, 2, 3])]), None);
+        assert_eq!(not_after(&[odd.clone(), until(2031, false)]), None);
+        let leaf = until(2031, false);
+        assert_eq!(
+            not_after(&[leaf.clone(), odd]),
+            not_after(&[leaf]),
+            "of the others what can be"
+        );
     }
 }

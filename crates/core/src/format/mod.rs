@@ -10,7 +10,9 @@
 //! # Architecture invariants
 //!
 //! - A decoder accepts exactly what the encoder of some format version writes.
-//!   What it accepts encodes to the same bytes again.
+//!   What it accepts encodes to the same bytes again. Of a head the checksum is
+//!   compared instead: another order of its fields, or white space, is read by
+//!   whoever put the right checksum behind it.
 //! - A decoder never panics, and allocates no more than a small multiple of
 //!   the bytes that it is given.
 

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use headwater_core::format::{
     archive, change, chunk, head, receipts, record, request, segment, snapshot, snapshot_page,
 };
+use headwater_core::hash::ContentHash;
 
 /// One decoder.
 pub(crate) struct Decoder {
@@ -22,6 +23,15 @@ fn own(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
 
+/// A head of these bytes with their checksum at its end, as whoever writes heads
+/// can make one: what stands behind the comparison is reached as well.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    const SEAL_BYTES: usize = r#","checksum":"blake3:"}"#.len() + 64;
+    let object = &bytes[..bytes.len().saturating_sub(SEAL_BYTES)];
+    let checksum = ContentHash::of(&[object, b"}"].concat()).to_hex();
+    [object, format!(r#","checksum":"blake3:{checksum}"}}"#).as_bytes()].concat()
+}
+
 /// All of them.
 pub(crate) const DECODERS: &[Decoder] = &[
     Decoder { name: "head", decode: |it| done(head::decode(it)) },
@@ -35,6 +45,7 @@ pub(crate) const DECODERS: &[Decoder] = &[
     Decoder { name: "receipts", decode: |it| done(receipts::decode(own(it))) },
     Decoder { name: "request", decode: |it| done(request::decode(own(it))) },
     Decoder { name: "archive", decode: |it| done(archive::decode(own(it))) },
+    Decoder { name: "sealed head", decode: |it| done(head::decode(&sealed(it))) },
 ];
 
 /// Decodes `bytes` by the decoder of that name.

@@ -56,6 +56,7 @@ fn valid() -> Vec<Vec<u8>> {
         receipts::encode(&samples::receipts()),
         request::encode(&samples::request()),
         archive::encode(&samples::archive()),
+        head::encode(&samples::head()),
     ]
 }
 
@@ -150,7 +151,7 @@ proptest! {
         }
     }
 
-    fn one_object_in_the_place_of_another(at in 0..11_usize, edits in prop::collection::vec(edit(), 0..3)) {
+    fn one_object_in_the_place_of_another(at in 0..12_usize, edits in prop::collection::vec(edit(), 0..3)) {
         let mut bytes = valid().swap_remove(at);
         for edit in &edits {
             apply(&mut bytes, edit);

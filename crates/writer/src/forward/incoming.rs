@@ -105,15 +105,17 @@ impl ForwardService for ForwardRpc {
         request: Request<v1::ForwardRequest>,
     ) -> Result<Response<v1::ForwardResponse>, Status> {
         allow(&request, Role::Write, &request.get_ref().history)?;
-        // To a caller that has a rate each operation is a call, as in a stream.
-        if let Some(permit) = request.extensions().get::<Arc<Permit>>() {
-            let count = request.get_ref().operations.len().saturating_sub(1);
-            permit.owe(u32::try_from(count).unwrap_or(u32::MAX));
-        }
+        let permit = request.extensions().get::<Arc<Permit>>().cloned();
         let handed = handed(request.into_inner())?;
         // Nobody is told of an address, so nobody comes here by what a head says.
         if self.histories.config.advertise.is_empty() {
             return Err(Status::unimplemented("this writer takes operations from callers alone"));
+        }
+        // To a caller that has a rate each operation is a call, as in a stream. A
+        // message that is refused was one call, whatever is in it.
+        if let Some(permit) = permit {
+            let count = handed.operations.len().saturating_sub(1);
+            permit.owe(u32::try_from(count).unwrap_or(u32::MAX));
         }
         let (history, history_id) = (handed.history.clone(), handed.history_id);
         let operations: Vec<_> = handed.operations.iter().map(|it| it.operation.clone()).collect();

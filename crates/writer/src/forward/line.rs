@@ -13,10 +13,12 @@ use headwater_daemon::writer_line::{Dial, WriterLine, WriterLineOptions};
 use headwater_proto::limits::MESSAGE_BYTES_MAX;
 use headwater_proto::v1;
 use headwater_proto::v1::forward_service_client::ForwardServiceClient;
+use tokio::time::Instant;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 
+use super::outgoing::SILENT;
 use super::{Handed, Line, LineError, Taken, Verdict, wire};
 
 /// Writers that a process is connected to. It hands over to one for each
@@ -57,6 +59,24 @@ impl Line for GrpcLine {
     }
 }
 
+/// Lets go of a connection on which nothing came for so long that whoever waited
+/// has given up: nothing may ever come on it again.
+struct Unanswered<'a> {
+    of: Option<&'a Inner>,
+    address: &'a WriterAddress,
+    began: Instant,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(inner) = self.of
+            && SILENT <= self.began.elapsed()
+        {
+            inner.connected().remove(self.address);
+        }
+    }
+}
+
 impl Inner {
     fn connected(&self) -> MutexGuard<'_, BTreeMap<WriterAddress, WriterLine>> {
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,6 +86,7 @@ impl Inner {
         let line = self.connect(address).await?;
         let mut client =
             ForwardServiceClient::new(line).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut unanswered = Unanswered { of: Some(self), address, began: Instant::now() };
         let answered = client.forward(request(&handed)).await;
         let response = answered.map_err(|status| {
             tracing::debug!(%address, error = with_causes(&status), "operations were not taken");
@@ -75,6 +96,7 @@ impl Inner {
             // may have sent two, the first of which was taken.
             LineError::NoAnswer
         })?;
+        unanswered.of = None;
         taken(&handed, response.into_inner()).ok_or(LineError::NoAnswer)
     }
 

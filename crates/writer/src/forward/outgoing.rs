@@ -29,7 +29,7 @@ const MESSAGES_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A writer that has not answered for so long takes nothing, also where the
 /// callers' own time was up before.
-const SILENT: Duration = Duration::from_millis(500);
+pub(super) const SILENT: Duration = Duration::from_millis(500);
 /// Share of an operation's time that is kept for its answer to come back, one
 /// part in this many, and what that is at least and at most.
 const ANSWER_PART: u32 = 20;
@@ -202,9 +202,11 @@ impl Outgoing {
             number,
             operations: operations
                 .iter()
-                .map(|(Outbound { asked, .. }, operation)| HandedOperation {
-                    operation: operation.clone(),
-                    time: working_time(asked.deadline.saturating_duration_since(now)),
+                .map(|(Outbound { asked, .. }, operation)| {
+                    // Nobody waits longer for the answer, and what is not decided
+                    // by then is decided here.
+                    let left = asked.deadline.saturating_duration_since(now).min(PATIENCE);
+                    HandedOperation { operation: operation.clone(), time: working_time(left) }
                 })
                 .collect(),
             patience: PATIENCE,

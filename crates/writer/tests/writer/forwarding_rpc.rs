@@ -308,12 +308,14 @@ async fn each_operation_of_a_message_is_a_call_of_a_caller_that_has_a_rate() {
     let a = serve(&world, "a", options.clone(), Some(path)).await;
     a.host.create("h").await;
     let line = GrpcLine::new(options);
-    // Two of one operation are far from it; one of many is more than a minute's.
-    for (number, count, is_taken) in [(0, 1, true), (1, 1_000, true), (2, 1, false)] {
+    // One that is refused is one call, whatever is in it. Two of one operation
+    // are far from the rate; one of many is more than a minute's.
+    let messages = [(0, 1, true), (1, 1_100, false), (2, 1, true), (3, 1_000, true), (4, 1, false)];
+    for (number, count, is_taken) in messages {
         let answer = line.hand(a.address.clone(), handed(&world, number, count).await).await;
         assert_eq!(answer.is_ok(), is_taken, "{number}: {:?}", answer.err());
     }
-    assert_eq!(world.head().await.operation_count, 1_001);
+    assert_eq!(world.head().await.operation_count, 1_002);
 }
 
 /// A message of another writer.
