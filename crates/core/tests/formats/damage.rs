@@ -167,6 +167,9 @@ fn an_address_of_a_head_that_leads_elsewhere_is_refused() {
         assert_ne!(altered, with);
         assert!(matches!(refused(&altered), HeadDecodeError::Address(_)), "{altered}");
     }
+    let without = with.replacen("\"https://writer-7f.headwater:7410\"", "null", 1);
+    assert_ne!(without, with);
+    assert!(format::head::decode(without.as_bytes()).is_err(), "not its checksum: {without}");
 }
 
 #[test]
