@@ -179,6 +179,10 @@ pub struct ObservedHead {
     pub tag: Tag,
 }
 
+/// What naming one object, or one change, takes of a head as stored, in bytes at
+/// most; bytes that it carries come on top.
+pub const REFERENCE_BYTES_MAX: usize = 256;
+
 /// Bounds of a head. They protect readers, so every writer enforces them; a
 /// head over them is still read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -116,8 +116,18 @@ impl Publisher {
     /// limits, and upkeep, are about.
     pub fn settled_bytes(&self) -> usize {
         let Some(observed) = &self.observed else { return 0 };
-        let carried = self.beside.iter().filter(|it| carries(&observed.head, it.object.hash));
-        self.head_bytes.saturating_sub(carried.map(|it| it.inline_bytes).sum())
+        self.without_travellers(&observed.head, self.head_bytes)
+    }
+
+    /// The same of the head that is being sent, if one is.
+    pub fn sent_settled_bytes(&self) -> usize {
+        let Some(attempt) = &self.in_flight else { return self.settled_bytes() };
+        self.without_travellers(&attempt.successor, attempt.size_bytes)
+    }
+
+    fn without_travellers(&self, head: &Head, head_bytes: usize) -> usize {
+        let carried = self.beside.iter().filter(|it| carries(head, it.object.hash));
+        head_bytes.saturating_sub(carried.map(|it| it.inline_bytes).sum())
     }
 
     /// Whether a head has room for an entry of this size that travels in it.

@@ -16,7 +16,7 @@ use crate::change::Change;
 use crate::decide::{Ask, Basis, Decision, Facts, Verdict, decide, needs};
 use crate::format;
 use crate::hash::ContentHash;
-use crate::head::{ChangeBody, ObjectRef};
+use crate::head::{ChangeBody, ObjectRef, REFERENCE_BYTES_MAX};
 use crate::id::{HistoryId, OperationId};
 use crate::keys::ObjectKey;
 use crate::operation::{Issue, RequestRecord};
@@ -319,7 +319,8 @@ impl Publisher {
         // A head that is past its soft limit takes references only, until a
         // fold has made room.
         let inline_bytes = inline_bytes(bytes.len());
-        let fits = self.settled_bytes() + inline_bytes <= self.settings.head.soft_bytes;
+        let coming_bytes = self.coming_bytes(index) + REFERENCE_BYTES_MAX + inline_bytes;
+        let fits = coming_bytes <= self.settings.head.soft_bytes;
         let (body, is_new_object) = if bytes.len() <= self.settings.inline_bytes_max && fits {
             (ChangeBody::Inline(bytes.clone()), false)
         } else {
@@ -328,6 +329,17 @@ impl Publisher {
         };
         let change = Arc::new(change);
         DecidedChange { version, change, hash, bytes, body, is_new_object, receipts, receipt_bytes }
+    }
+
+    /// What stays in the head once the batches before `index` are published:
+    /// they may go out together with it.
+    fn coming_bytes(&self, index: usize) -> usize {
+        let coming = self.pipeline.iter().take(index).filter_map(Batch::decided_change);
+        let sizes = coming.map(|it| match &it.body {
+            ChangeBody::Inline(bytes) => REFERENCE_BYTES_MAX + inline_bytes(bytes.len()),
+            ChangeBody::Staged(_) => REFERENCE_BYTES_MAX,
+        });
+        self.settled_bytes() + sizes.sum::<usize>()
     }
 
     /// A candidate that is durable already under a name that may still be

@@ -1,9 +1,10 @@
-//! When the head may be replaced again: the rest that its store wants, spent
-//! before a batch is closed.
+//! When the head may be replaced again: the rest that its store wants, and the
+//! wait for a fold that has fallen behind, spent before a batch is closed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use headwater_core::head::REFERENCE_BYTES_MAX;
 use headwater_core::publish::{Event, Pace};
 use headwater_store::{HeadWrite, NoAnswerKind};
 use tokio::time::Instant;
@@ -29,6 +30,11 @@ const CONTENDED: Duration = Duration::from_secs(5);
 const AFTER_LOSS_ATTEMPTS: u32 = 4;
 /// The same where few others were seen yet.
 const AFTER_LOSS_ATTEMPTS_MIN: u32 = 16;
+/// How long replacements of a head that is full wait for the fold under way at
+/// most. A fold takes a few round trips; a store that takes longer than this for
+/// them must not stop what could be accepted still, up to the hard limit.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// Others that are told apart; of more the last to publish are.
 const OTHERS_MAX: usize = 64;
 
@@ -43,6 +49,11 @@ pub(super) struct Turn {
     others: VecDeque<(String, Instant)>,
     /// Whether the last replacement was lost to one of them.
     has_lost: bool,
+    /// When the replacement may be sent though the head is full: what the store
+    /// wants. None while no room is waited for.
+    without_room_at: Option<Instant>,
+    /// Since when the head is full.
+    full_since: Option<Instant>,
 }
 
 impl Turn {
@@ -76,23 +87,60 @@ impl Driver {
     pub(super) fn next_turn(&mut self, reply: &HeadWrite) -> Option<Pace> {
         self.turn.has_lost = matches!(reply, HeadWrite::Mismatch);
         self.parts.route.sent(self.turn.has_lost, self.attempt);
-        self.turn_after(self.rest_after(reply))
+        let rest = self.pause_of_store(self.rest_after(reply));
+        let room = self.wait_for_room();
+        self.turn.without_room_at = (rest < room).then(|| Instant::now() + rest);
+        self.turn_after(rest.max(room))
+    }
+
+    /// How long the next replacement waits for a fold. Replacements of a store
+    /// that takes hardly any time can outrun the folds, which read, hash and
+    /// compress: without this the head would grow past its soft limit for as
+    /// long as they do, and cost whoever writes and reads it more each time.
+    fn wait_for_room(&mut self) -> Duration {
+        let config = &self.parts.config;
+        // What the next replacement adds at least, and the one after it, which is
+        // sent before its fold is begun.
+        let next_bytes = 2 * config.batches_ahead_max * REFERENCE_BYTES_MAX;
+        if self.publisher.sent_settled_bytes() + next_bytes <= config.head_soft_bytes {
+            self.turn.full_since = None;
+            return Duration::ZERO;
+        }
+        if !self.upkeep.is_making_room() {
+            return Duration::ZERO;
+        }
+        let now = Instant::now();
+        let since = *self.turn.full_since.get_or_insert(now);
+        ROOM_WAIT_MAX.saturating_sub(now - since)
+    }
+
+    /// There is room now, or there will be none for a while.
+    pub(super) fn end_wait_for_room(&mut self) {
+        let Some(at) = self.turn.without_room_at.take() else { return };
+        self.turn.publish_at = Some(at);
+        self.turn.next = Some((at, Pace::Publish));
+        if at <= Instant::now() {
+            self.on_turn();
+        }
     }
 
     /// Before the first replacement: an earlier driver of this process may have
     /// sent one a moment ago, or the history was created then. What other
     /// processes did is not known, and asking costs one refusal at most.
     pub(super) fn first_turn(&mut self) {
-        if let Some(pace) = self.turn_after(Duration::ZERO) {
+        if let Some(pace) = self.turn_after(self.pause_of_store(Duration::ZERO)) {
             let effects = self.publisher.on(Event::Paced(pace));
             self.carry_out(effects);
         }
     }
 
-    /// At least `rest` from now, and as long as the store is known to want.
-    fn turn_after(&mut self, rest: Duration) -> Option<Pace> {
+    /// At least `rest`, and as long as the store is known to want.
+    fn pause_of_store(&self, rest: Duration) -> Duration {
         let known = self.parts.store.replacement_pause(&self.parts.history.head_key());
-        let pause = known.max(rest).min(REST_MAX);
+        known.max(rest).min(REST_MAX)
+    }
+
+    fn turn_after(&mut self, pause: Duration) -> Option<Pace> {
         let now = Instant::now();
         if pause < REST_MIN {
             // It was said that the replacement may be sent, or it would not
@@ -142,6 +190,9 @@ impl Driver {
     /// The next moment has come.
     pub(super) fn on_turn(&mut self) {
         let Some((_, pace)) = self.turn.next.take() else { return };
+        if pace == Pace::Publish {
+            self.turn.without_room_at = None;
+        }
         if pace == Pace::Stage {
             self.turn.next = self.turn.publish_at.map(|at| (at, Pace::Publish));
         }

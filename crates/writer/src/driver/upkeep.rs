@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::archive::Keep;
-use headwater_core::head::{ChangeBody, Compaction, Fold, Head, RunRef};
+use headwater_core::head::{ChangeBody, Compaction, Fold, Head, REFERENCE_BYTES_MAX, RunRef};
 use headwater_core::publish::{Event, Maintenance};
 use headwater_core::receipt::Receipt;
 use headwater_core::version::StateVersion;
@@ -27,8 +27,6 @@ const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// Changes larger than this on average are not worth copying into a segment:
 /// the snapshot that they bring about soon takes their place.
 const FOLD_CHANGE_BYTES_MAX: u64 = 64 << 10;
-/// What one reference takes of a head, in bytes, at most.
-const REFERENCE_BYTES: usize = 256;
 /// The last pages of receipts are written again together with what is new,
 /// while they are smaller than this together: half of the size at which a page
 /// ends. So there are at most about two pages for each 1 MiB of receipts,
@@ -139,6 +137,13 @@ impl Upkeep {
         slots.into_iter().filter(|it| !is_blocked(it)).filter_map(Slot::wake_at).min()
     }
 
+    /// Whether what is being prepared leaves the head with less in it: a fold, or
+    /// the archive of a snapshot, which takes the place of the tail.
+    pub(super) fn is_making_room(&self) -> bool {
+        let is_archiving = self.built.is_some() && matches!(self.snapshot, Slot::Preparing);
+        is_archiving || matches!(self.fold, Slot::Preparing)
+    }
+
     fn slot(&mut self, kind: Kind) -> &mut Slot {
         match kind {
             Kind::Fold => &mut self.fold,
@@ -208,7 +213,7 @@ impl Driver {
         let segments = head.segments.iter().map(|it| it.object.size_bytes);
         let tail_bytes = segments.sum::<u64>() + change_bytes(head);
         // Segments take room in the head that folding cannot give back.
-        let is_crowded = config.head_soft_bytes / 4 < head.segments.len() * REFERENCE_BYTES;
+        let is_crowded = config.head_soft_bytes / 4 < head.segments.len() * REFERENCE_BYTES_MAX;
         !self.upkeep.wanted.is_empty() && 0 < versions
             || config.compact_tail_bytes < tail_bytes
             || config.compact_tail_versions < versions
@@ -354,12 +359,16 @@ impl Driver {
     fn on_failed(&mut self, kind: Kind, error: &BuildError) {
         tracing::warn!(%error, ?kind, "maintenance failed; it is tried again");
         self.end_upkeep(kind, Slot::Paused { until: Instant::now() + PAUSE });
+        self.end_wait_for_room();
     }
 
     fn hand_over(&mut self, kind: Kind, maintenance: Maintenance) {
         *self.upkeep.slot(kind) = Slot::Handed;
         let effects = self.publisher.on(Event::Prepared(maintenance));
         self.carry_out(effects);
+        if !self.upkeep.is_making_room() {
+            self.end_wait_for_room();
+        }
     }
 
     pub(super) fn on_maintained(&mut self, maintenance: &Maintenance, is_applied: bool) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use headwater_core::publish::{Answer, SubmitError};
 use headwater_store::{Call, Fault, Rule};
 use headwater_writer::WriterConfig;
+use tokio::time::Instant;
 
 use crate::fixture::{Host, Op, World, look, settle};
 
@@ -54,6 +55,41 @@ async fn the_head_stays_below_its_soft_limit_however_many_commits_there_are() {
     assert!(!head.segments.is_empty());
     assert_eq!(head.snapshot.version.get(), 0, "folding is enough so far");
     assert_eq!(look::number(&world.state().await, "n"), 2_000);
+}
+
+/// A store whose heads are replaced at once, and whose segments take `delay`.
+async fn quick_heads_and_slow_folds(delay: Duration, count: u64) -> (Vec<usize>, Duration, World) {
+    let (world, host) = World::new().await;
+    host.faults.add(Rule::new(Fault::Delay(delay)).on(Call::Put).key_has("/segments/"));
+    let (mut sizes, began) = (Vec::new(), Instant::now());
+    for n in 0..count {
+        host.accept(Op::new(format!("o-{n}")).add("n", 1).issued_from(n)).await;
+        sizes.push(head_bytes(&world).await);
+    }
+    let took = began.elapsed();
+    assert_eq!(look::number(&world.state().await, "n"), i64::try_from(count).unwrap());
+    (sizes, took, world)
+}
+
+#[tokio::test(start_paused = true)]
+async fn commits_that_outrun_the_folds_wait_for_them_and_the_head_stays_below_its_soft_limit() {
+    let soft_bytes = WriterConfig::default().head_soft_bytes;
+    let (sizes, took, world) = quick_heads_and_slow_folds(Duration::from_millis(400), 1_500).await;
+
+    let most = sizes.iter().max().unwrap();
+    assert!(*most <= soft_bytes, "{most}");
+    assert!(soft_bytes - 6_144 < *most, "no earlier than need be: {most}");
+    let folds = world.head().await.segments.len() as u64;
+    assert!(took <= Duration::from_millis(400 * (folds + 1)), "{took:?} for {folds} folds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fold_that_does_not_end_is_waited_for_once_and_the_head_grows_past_its_soft_limit() {
+    let soft_bytes = WriterConfig::default().head_soft_bytes;
+    let (sizes, took, _world) = quick_heads_and_slow_folds(Duration::from_secs(3_600), 600).await;
+
+    assert!(soft_bytes < *sizes.last().unwrap());
+    assert!((1..=2).contains(&took.as_secs()), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use super::bucket::Bucket;
 use super::maintain;
 use super::op::{Op, add, version};
 use super::rig::{Fate, Kind, Rig, Work, settings};
-use crate::head::HeadLimits;
+use crate::head::{ChangeBody, ChangeRef, HeadLimits};
 use crate::publish::{Answer, Control, Event, Settings, SubmitError, Trouble};
 
 #[test]
@@ -449,6 +449,39 @@ fn a_head_at_its_limit_takes_no_operation_until_maintenance_has_made_room() {
     let ticket = rig.submit(writer, &add(number.to_string(), 1));
     rig.run(writer);
     assert_eq!(rig.receipt(ticket).results[0].sum, number + 1);
+}
+
+#[test]
+fn what_is_published_together_stays_below_the_soft_limit_together() {
+    let tight = HeadLimits { soft_bytes: 2_700, hard_bytes: 64_000 };
+    let mut rig = Rig::new();
+    let one = Settings { head: tight, batch_operations_max: 1, ..settings() };
+    let writer = rig.writer_with(one);
+    rig.submit(writer, &add("first", 1));
+    rig.run_but(writer, &[Kind::Publish]);
+    // Behind an upload, full batches are decided at once.
+    rig.submit(writer, &add("large", 1).large());
+    rig.run_but(writer, &[Kind::Publish]);
+    let value = "v".repeat(400);
+    for id in ["a", "b"] {
+        rig.submit(writer, &Op::new(id).put(id, &value));
+        rig.run_but(writer, &[Kind::Publish]);
+    }
+    rig.publish(writer, Fate::Answered);
+    let revision = rig.bucket.head().revision;
+    rig.publish(writer, Fate::Answered);
+
+    let head = rig.bucket.head();
+    assert_eq!(head.revision, revision.next());
+    let inline: Vec<_> =
+        head.changes.iter().map(|it| matches!(it.body, ChangeBody::Inline(_))).collect();
+    assert_eq!(
+        inline,
+        [true, false, true, false],
+        "the first, and one of the two: {}",
+        rig.writers[writer].publisher.head_bytes()
+    );
+    assert!(rig.writers[writer].publisher.head_bytes() <= tight.soft_bytes);
 }
 
 #[test]
