@@ -7,7 +7,7 @@ use super::bucket::Bucket;
 use super::maintain;
 use super::op::{Op, add, version};
 use super::rig::{Fate, Kind, Rig, Work, settings};
-use crate::head::{ChangeBody, ChangeRef, HeadLimits};
+use crate::head::{ChangeBody, HeadLimits};
 use crate::publish::{Answer, Control, Event, Settings, SubmitError, Trouble};
 
 #[test]
