@@ -29,8 +29,10 @@ use crate::limit::{Charge, LimitOptions, Limits, OnTheWay, Permit};
 use crate::status;
 use crate::tls::Peer;
 
-/// Health checks of one address under way at a time. They count apart, so that
-/// a server that sheds load is not taken for a dead one.
+/// Health checks of one address under way at a time, and as many watches of
+/// health. They count apart, so that a server that sheds load is not taken for a
+/// dead one, and apart from each other: watches last, and would keep out the
+/// checks of whoever has the same address.
 const HEALTH_CALLS_MAX: u64 = 256;
 
 /// Makes [`Guard`]s.
@@ -148,7 +150,10 @@ impl Rules {
         };
         let own_rate = caller.principal.as_ref().and_then(|it| it.requests_per_second);
         let permit = match method.map(|it| it.need) {
-            Some(Need::Open) => self.limits.admit_apart(&caller.name, HEALTH_CALLS_MAX)?,
+            Some(Need::Open) => {
+                let is_stream = method.is_some_and(|it| it.shape != Shape::Unary);
+                self.limits.admit_open(&caller.name, HEALTH_CALLS_MAX, is_stream)?
+            }
             Some(Need::Identity | Need::Role(_)) | None => {
                 self.limits.admit(&caller.name, own_rate)?
             }
@@ -206,7 +211,9 @@ impl Rules {
         let address = || peer.map_or("unknown".to_owned(), |it| host(it.ip()));
         let anonymous = |name: String| Caller { principal: None, name: name.into(), peer };
         if need == Some(Need::Open) {
-            return Ok(anonymous(format!("health {}", address())));
+            let is_unary = method.is_some_and(|it| it.shape == Shape::Unary);
+            let what = if is_unary { "health" } else { "watch of health" };
+            return Ok(anonymous(format!("{what} {}", address())));
         }
         let Some(authenticator) = &self.authenticator else {
             let names = shown.certificate.as_deref().unwrap_or_default();

@@ -297,6 +297,45 @@ async fn what_nobody_answers_for_is_small_and_takes_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watches_of_health_have_an_end_for_an_address_and_for_all() {
+    let options = LimitOptions { requests_max: 300, ..LimitOptions::default() };
+    let mut world = World::new(true, options).await;
+    world.guard.inner.is_endless = true;
+    let from = |path: &str, address: &str| {
+        let mut request = anonymous(path);
+        let remote_addr = Some(address.parse().unwrap());
+        request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr });
+        request
+    };
+    let mut held = Vec::new();
+    let mut refused = Vec::new();
+    for (address, count) in [("10.0.0.1:1", 257), ("10.0.0.2:1", 45)] {
+        for _ in 0..count {
+            let answer = world.call(from(HEALTH_WATCH, address)).await;
+            match Status::from_header_map(answer.headers()) {
+                None => held.push((answer, world.reached.try_recv().unwrap())),
+                Some(status) => refused.push(status),
+            }
+        }
+    }
+    // The 257th of the one, and after 44 of the other there are 300.
+    assert_eq!(held.len(), 300);
+    assert_eq!(refused.len(), 2);
+    for status in &refused {
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(told(status), reason::TOO_MANY_REQUESTS);
+        assert!(status.get_error_details().retry_info().is_some());
+    }
+    // A check of the same address is answered, and so is whoever has a token.
+    assert_eq!(world.call(from(HEALTH, "10.0.0.1:1")).await.status(), 200);
+    let body = world.call(world.request(GET, Body::empty())).await;
+    assert!(Status::from_header_map(body.headers()).is_none());
+    held.clear();
+    let again = world.call(from(HEALTH_WATCH, "10.0.0.2:1")).await;
+    assert!(Status::from_header_map(again.headers()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_of_one_message_is_refused_what_comes_after_it() {
     let mut world = World::new(true, LimitOptions::default()).await;
     for path in [GET, WATCH] {

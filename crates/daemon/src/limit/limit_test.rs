@@ -45,6 +45,27 @@ async fn all_callers_together_have_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_anybody_may_make_have_an_end_of_their_own() {
+    let limits = limits(LimitOptions { requests_max: 2, ..LimitOptions::default() });
+    let open = |caller: &str, is_stream| limits.admit_open(&name(caller), 256, is_stream);
+    let held = [open("a", true).unwrap(), open("b", true).unwrap()];
+
+    let refused = open("c", true).unwrap_err();
+
+    assert_eq!(subject(&refused), "calls of all callers at a time");
+    assert!(!limits.state().callers.contains_key("c"));
+    // Those that last keep out neither short ones nor calls with a right.
+    let short = [open("c", false).unwrap(), open("d", false).unwrap()];
+    assert_eq!(subject(&open("e", false).unwrap_err()), "calls of all callers at a time");
+    let _ordinary =
+        [limits.admit(&name("f"), None).unwrap(), limits.admit(&name("g"), None).unwrap()];
+    drop(held);
+    assert!(open("c", true).is_ok());
+    drop(short);
+    assert!(open("e", false).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rate_is_the_callers_own_and_says_when_to_come_back() {
     let limits =
         limits(LimitOptions { caller_requests_per_second_max: 100, ..LimitOptions::default() });

@@ -14,6 +14,9 @@
 //!
 //! - What is counted is given back when the call's answer is finished or
 //!   dropped, whichever way it ends.
+//! - Every call counts towards a limit of all callers: those that anybody may make
+//!   towards one of their own, so that they neither take the places of others nor
+//!   are kept out by them.
 //! - No caller holds more than its part of the bytes of all, so that none alone
 //!   has others refused.
 //! - Callers are remembered only while they have calls under way, bytes that
@@ -58,8 +61,38 @@ pub struct Limits {
 
 #[derive(Debug, Default)]
 struct State {
-    calls: u64,
+    calls: Calls,
     callers: BTreeMap<Arc<str>, Counted>,
+}
+
+/// Which calls a call counts among. Each kind has [`LimitOptions::requests_max`]
+/// places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Those of callers with a right to them.
+    Ordinary,
+    /// Those that anybody may make, and that are over once they are answered.
+    Open,
+    /// Those of them that last: they keep no short ones out.
+    OpenStream,
+}
+
+/// Calls under way.
+#[derive(Debug, Default)]
+struct Calls {
+    ordinary: u64,
+    open: u64,
+    open_streams: u64,
+}
+
+impl Calls {
+    fn of(&mut self, kind: Kind) -> &mut u64 {
+        match kind {
+            Kind::Ordinary => &mut self.ordinary,
+            Kind::Open => &mut self.open,
+            Kind::OpenStream => &mut self.open_streams,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -95,20 +128,22 @@ impl Limits {
         own_rate: Option<u32>,
     ) -> Result<Permit, Status> {
         let rate_max = own_rate.or_else(|| self.options.rate());
-        self.count(caller, rate_max, self.options.caller_requests_max, true)
+        self.count(caller, rate_max, self.options.caller_requests_max, Kind::Ordinary)
     }
 
-    /// Lets a call in that counts towards nothing but its caller's own limit.
+    /// Lets a call in that anybody may make: it counts among its like alone.
     ///
     /// # Errors
     ///
     /// `TOO_MANY_REQUESTS`.
-    pub(crate) fn admit_apart(
+    pub(crate) fn admit_open(
         self: &Arc<Self>,
         caller: &Arc<str>,
         calls_max: u64,
+        is_stream: bool,
     ) -> Result<Permit, Status> {
-        self.count(caller, None, calls_max, false)
+        let kind = if is_stream { Kind::OpenStream } else { Kind::Open };
+        self.count(caller, None, calls_max, kind)
     }
 
     fn count(
@@ -116,7 +151,7 @@ impl Limits {
         caller: &Arc<str>,
         rate_max: Option<u32>,
         calls_max: u64,
-        is_of_all: bool,
+        kind: Kind,
     ) -> Result<Permit, Status> {
         let now = Instant::now();
         let mut state = self.state();
@@ -130,7 +165,7 @@ impl Limits {
         if calls_max <= state.callers.get(caller).map_or(0, |it| it.calls) {
             return Err(too_many("calls of this caller at a time", calls_max, RETRY_AFTER));
         }
-        if is_of_all && of_all_max <= state.calls {
+        if of_all_max <= *state.calls.of(kind) {
             return Err(too_many("calls of all callers at a time", of_all_max, RETRY_AFTER));
         }
         let key = Arc::clone(caller);
@@ -146,14 +181,14 @@ impl Limits {
         }
         counted.calls += 1;
         let bytes = Arc::clone(&counted.bytes);
-        state.calls += u64::from(is_of_all);
+        *state.calls.of(kind) += 1;
         let caller = Arc::clone(caller);
-        Ok(Permit { limits: Arc::clone(self), caller, bytes, rate_max, is_of_all })
+        Ok(Permit { limits: Arc::clone(self), caller, bytes, rate_max, kind })
     }
 
-    /// Calls under way, of all callers.
+    /// Calls under way, of all callers, without those that anybody may make.
     pub fn calls(&self) -> u64 {
-        self.state().calls
+        self.state().calls.ordinary
     }
 
     /// Bytes of requests that were received and are not answered.
@@ -184,8 +219,8 @@ pub struct Permit {
     bytes: Arc<Counters>,
     /// Its calls a second, where they are limited.
     rate_max: Option<u32>,
-    /// Whether it counts towards the calls of all callers.
-    is_of_all: bool,
+    /// Which calls it counts among.
+    kind: Kind,
 }
 
 impl Permit {
@@ -231,7 +266,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut state = self.limits.state();
-        state.calls -= u64::from(self.is_of_all);
+        *state.calls.of(self.kind) -= 1;
         if let Some(counted) = state.callers.get_mut(&self.caller) {
             counted.calls -= 1;
             if counted.is_over(now) {
