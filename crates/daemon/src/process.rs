@@ -142,6 +142,8 @@ impl Process {
             tracing::info!(address = %port.local_address(), "the admin port answers");
         }
         let leaving = CancellationToken::new();
+        let files_of_receiver = telemetry.keep_fresh(options.security.auth.interval());
+        let watching = tokio::spawn(async move { match files_of_receiver.await {} });
 
         Ok(Self {
             options,
@@ -156,7 +158,7 @@ impl Process {
             page: None,
             admin_port,
             _at_hangup: at_hangup,
-            tasks: Vec::new(),
+            tasks: vec![AbortOnDropHandle::new(watching)],
             telemetry,
         })
     }

@@ -136,9 +136,9 @@ impl Security {
     /// are good.
     pub fn measure(&self, meter: &Meter) {
         let Self { grpc, admin, authenticator, .. } = self.clone();
-        let end = |it: Option<Acceptor>| move || it.as_ref().and_then(Acceptor::ends_at);
-        credentials::expiry(meter, Files::Certificates, end(grpc.clone()));
-        credentials::expiry(meter, Files::AdminCertificates, end(admin.clone()));
+        let validity = |it: Option<Acceptor>| move || it.as_ref().and_then(Acceptor::validity);
+        credentials::validity(meter, Files::Certificates, validity(grpc.clone()));
+        credentials::validity(meter, Files::AdminCertificates, validity(admin.clone()));
         let since = |it: Option<Acceptor>| move || it.as_ref().and_then(Acceptor::stale_since);
         credentials::stale(meter, Files::Certificates, since(grpc));
         credentials::stale(meter, Files::AdminCertificates, since(admin));

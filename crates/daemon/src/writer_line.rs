@@ -112,8 +112,8 @@ impl WatchedFiles {
         let of_certificate = connector.clone();
         let since = move || of_certificate.as_ref().and_then(Connector::stale_since);
         credentials::stale(meter, Files::WritersCertificates, since);
-        let end = move || connector.as_ref().and_then(Connector::ends_at);
-        credentials::expiry(meter, Files::WritersCertificates, end);
+        let validity = move || connector.as_ref().and_then(Connector::validity);
+        credentials::validity(meter, Files::WritersCertificates, validity);
     }
 
     /// Looks at them now and every `interval`, until it is dropped.

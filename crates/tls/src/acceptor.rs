@@ -18,7 +18,7 @@ use webpki::EndEntityCert;
 
 use crate::files::{Contents, Findings, Reloaded, TlsError, provider};
 use crate::stale::StaleSince;
-use crate::validity::not_after;
+use crate::validity::{Validity, of_chain};
 
 /// Names of one certificate that are looked at.
 const NAMES_MAX: usize = 64;
@@ -61,7 +61,7 @@ struct Inner {
 
 struct Current {
     config: Arc<ServerConfig>,
-    ends_at: Option<u64>,
+    validity: Option<Validity>,
     fingerprint: blake3::Hash,
 }
 
@@ -164,10 +164,10 @@ impl Acceptor {
         Ok(Reloaded::Changed)
     }
 
-    /// When the certificate that new connections are shown ends, or the one above
-    /// it in the file that ends first: seconds since 1970 (UTC).
-    pub fn ends_at(&self) -> Option<u64> {
-        self.0.current.read().unwrap_or_else(PoisonError::into_inner).ends_at
+    /// When the certificate that new connections are shown is good, or the one above
+    /// it in the file that ends first.
+    pub fn validity(&self) -> Option<Validity> {
+        self.0.current.read().unwrap_or_else(PoisonError::into_inner).validity
     }
 
     /// Looks at the files again every `interval`, until it is dropped.
@@ -212,7 +212,7 @@ fn current(
         }
     };
     let chain = contents.certificates(&files.certificate)?;
-    let ends_at = not_after(&chain);
+    let validity = of_chain(&chain);
     let key = contents.key(&files.key)?;
     let mut config = builder.with_single_cert(chain, key).map_err(|source| {
         let (certificate, key) = (files.certificate.clone(), files.key.clone());
@@ -226,7 +226,7 @@ fn current(
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Current { config: Arc::new(config), ends_at, fingerprint: contents.fingerprint })
+    Ok(Current { config: Arc::new(config), validity, fingerprint: contents.fingerprint })
 }
 
 fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {

@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::files::{Contents, Findings, Reloaded, TlsError, provider, with_causes};
 use crate::stale::StaleSince;
-use crate::validity::not_after;
+use crate::validity::{Validity, of_chain};
 
 /// How long the server's first bytes are waited for. Servers of HTTP/2 speak at
 /// once; one that waits for its client is taken as it is.
@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Clone)]
 struct Current {
     config: Arc<ClientConfig>,
-    ends_at: Option<u64>,
+    validity: Option<Validity>,
     fingerprint: blake3::Hash,
 }
 
@@ -192,15 +192,14 @@ impl Connector {
         self.0.stale.get()
     }
 
-    /// When the certificate that is shown ends, or the one above it in the file
-    /// that ends first: seconds since 1970 (UTC). `None` where none is shown, or
-    /// nothing was read yet.
-    pub fn ends_at(&self) -> Option<u64> {
-        self.held()?.ends_at
+    /// When the certificate that is shown is good, or the one above it in the file
+    /// that ends first. `None` where none is shown, or nothing was read yet.
+    pub fn validity(&self) -> Option<Validity> {
+        self.held()?.validity
     }
 
     /// Looks at the files now and every `interval`, until it is dropped: for those
-    /// who ask [`Connector::stale_since`] and [`Connector::ends_at`] where
+    /// who ask [`Connector::stale_since`] and [`Connector::validity`] where
     /// connections are seldom made.
     pub async fn keep_fresh(self, interval: Duration) -> Infallible {
         let files = &self.0.files;
@@ -270,12 +269,12 @@ fn current(files: &ClientFiles, speaks: Speaks, contents: &Contents) -> Result<C
         let verifier = Verifier::new(provider()).map_err(TlsError::Platform)?;
         builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
     };
-    let mut ends_at = None;
+    let mut validity = None;
     let mut config = match &files.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = contents.certificates(certificate)?;
-            ends_at = not_after(&chain);
+            validity = of_chain(&chain);
             let with = builder.with_client_auth_cert(chain, contents.key(key)?);
             with.map_err(|source| {
                 let (certificate, key) = (certificate.clone(), key.clone());
@@ -284,7 +283,7 @@ fn current(files: &ClientFiles, speaks: Speaks, contents: &Contents) -> Result<C
         }
     };
     config.alpn_protocols = speaks.protocols();
-    Ok(Current { config: Arc::new(config), ends_at, fingerprint: contents.fingerprint })
+    Ok(Current { config: Arc::new(config), validity, fingerprint: contents.fingerprint })
 }
 
 /// A connection over which TLS was agreed, and which the server has taken.

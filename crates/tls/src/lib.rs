@@ -31,3 +31,4 @@ pub use self::bearer::{BearerError, BearerFile};
 pub use self::connector::{ClientFiles, ConnectError, Connected, Connector};
 pub use self::files::{Reloaded, TlsError};
 pub use self::stale::StaleSince;
+pub use self::validity::Validity;

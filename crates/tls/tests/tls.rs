@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use headwater_tls::{
     Acceptor, ClientCertificates, ClientFiles, ConnectError, Connector, Reloaded, ServerFiles,
-    TlsError,
+    TlsError, Validity,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::HandshakeKind;
@@ -260,6 +260,10 @@ async fn new_files_are_used_and_bad_ones_are_not() {
     assert_eq!(connector.stale_since(), None);
 }
 
+fn ends(validity: Option<Validity>) -> Option<u64> {
+    validity.map(|it| it.ends_at)
+}
+
 #[tokio::test]
 async fn what_is_in_use_says_when_it_ends() {
     let (files, ca) = (Files::new(), authority());
@@ -270,26 +274,26 @@ async fn what_is_in_use_says_when_it_ends() {
     files.write("ca.pem", &ca.pem());
     let acceptor = Acceptor::load(files.server(None), Acceptor::GRPC).await.unwrap();
     let connector = Connector::new(files.client(Some("good")));
-    assert_eq!(acceptor.ends_at(), Some(y2031));
-    assert_eq!(connector.ends_at(), None, "nothing was read yet");
+    assert_eq!(ends(acceptor.validity()), Some(y2031));
+    assert_eq!(ends(connector.validity()), None, "nothing was read yet");
     connector.check().await.unwrap();
-    assert_eq!(connector.ends_at(), Some(y2031));
+    assert_eq!(ends(connector.validity()), Some(y2031));
 
     files.write("server.crt", "nothing");
     files.write("good.crt", "nothing");
     acceptor.reload().await.unwrap_err();
     connector.check().await.unwrap();
-    assert_eq!((acceptor.ends_at(), connector.ends_at()), (Some(y2031), Some(y2031)));
+    assert_eq!((ends(acceptor.validity()), ends(connector.validity())), (Some(y2031), Some(y2031)));
     assert!(connector.stale_since().is_some());
 
     files.issue_until("server", &ca, 2032);
     files.issue_until("good", &ca, 2032);
     acceptor.reload().await.unwrap();
     connector.check().await.unwrap();
-    assert_eq!((acceptor.ends_at(), connector.ends_at()), (Some(y2032), Some(y2032)));
+    assert_eq!((ends(acceptor.validity()), ends(connector.validity())), (Some(y2032), Some(y2032)));
     let shows_none = Connector::new(files.client(None));
     shows_none.check().await.unwrap();
-    assert_eq!(shows_none.ends_at(), None);
+    assert_eq!(ends(shows_none.validity()), None);
 }
 
 #[cfg(unix)]

@@ -4,8 +4,9 @@
 //! What was read before stays in use, so nothing fails at first: certificates
 //! expire later, and a token that was taken away goes on being good.
 
+use headwater_tls::Validity;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::Meter;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokio::time::Instant;
 
 use super::Label as _;
@@ -24,6 +25,9 @@ label! {
         WritersCertificates = "writers_certificates",
         /// The token that is shown to writers.
         WritersToken = "writers_token",
+        /// Certificate, key and authorities of the connection to the receiver of
+        /// OTLP.
+        OtlpCertificates = "otlp_certificates",
     }
 }
 
@@ -48,10 +52,22 @@ pub fn stale(
         .build();
 }
 
-/// Measures when the certificate in `files` ends, in seconds since 1970. `at`
-/// says when; nothing is told where there is none.
-pub fn expiry(meter: &Meter, files: Files, at: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+/// Measures from when until when the certificate in `files` is good, in seconds
+/// since 1970. `validity` says it; nothing is told where there is none.
+pub fn validity(
+    meter: &Meter,
+    files: Files,
+    validity: impl Fn() -> Option<Validity> + Clone + Send + Sync + 'static,
+) {
     let label = [KeyValue::new(Files::NAME, files.as_str())];
+    let told = move |time: fn(Validity) -> u64| {
+        let (label, validity) = (label.clone(), validity.clone());
+        move |observer: &dyn AsyncInstrument<u64>| {
+            if let Some(it) = validity() {
+                observer.observe(time(it), &label);
+            }
+        }
+    };
     let _kept_by_the_meter = meter
         .u64_observable_gauge("headwater.credentials.expiry.time")
         .with_unit("s")
@@ -59,10 +75,15 @@ pub fn expiry(meter: &Meter, files: Files, at: impl Fn() -> Option<u64> + Send +
             "When the certificate that is shown ends, or one above it in the same file that ends \
              before it, as seconds since 1970 (UTC).",
         )
-        .with_callback(move |observer| {
-            if let Some(at) = at() {
-                observer.observe(at, &label);
-            }
-        })
+        .with_callback(told(|it| it.ends_at))
+        .build();
+    let _kept_by_the_meter = meter
+        .u64_observable_gauge("headwater.credentials.start.time")
+        .with_unit("s")
+        .with_description(
+            "When the certificate whose end is told by headwater_credentials_expiry_time_seconds \
+             began to be good, as seconds since 1970 (UTC).",
+        )
+        .with_callback(told(|it| it.begins_at))
         .build();
 }

@@ -13,6 +13,7 @@
 //! - A receiver that is away costs what it would have been told: queues are
 //!   bounded, and nobody waits for them.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,6 +21,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use headwater_store::Entropy;
+use headwater_tls::Connector;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider as _};
 use opentelemetry::trace::TracerProvider as _;
@@ -36,6 +38,7 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use super::receiver::{Receiver, ReceiverError, ReceiverTls};
 use crate::daemon::BoxError;
+use crate::metrics::credentials::{self, Files};
 use crate::metrics::rpc::RpcLayer;
 use crate::metrics::{SCOPE, process};
 use crate::prices;
@@ -147,6 +150,8 @@ pub struct Telemetry {
     meters: SdkMeterProvider,
     traces: Option<SdkTracerProvider>,
     registry: Registry,
+    /// What the connection to the receiver is made with, where it is TLS.
+    receiver: Option<Connector>,
     sampled: f64,
     histories_max: usize,
 }
@@ -196,10 +201,36 @@ impl Telemetry {
             sampled: options.trace_sample_ratio,
             traces,
             registry,
+            receiver: receiver.and_then(|it| it.tls),
             histories_max: usize::try_from(options.metrics_histories_max).unwrap_or(usize::MAX),
         };
         process::measure(&telemetry.meter());
+        telemetry.measure_receiver();
         Ok(telemetry)
+    }
+
+    /// Measures whether the files of the connection to the receiver can be used,
+    /// and from when until when the certificate that it is shown is good.
+    fn measure_receiver(&self) {
+        let (meter, files) = (self.meter(), Files::OtlpCertificates);
+        let connector = self.receiver.clone();
+        let since = move || connector.as_ref().and_then(Connector::stale_since);
+        credentials::stale(&meter, files, since);
+        let connector = self.receiver.clone();
+        let validity = move || connector.as_ref().and_then(Connector::validity);
+        credentials::validity(&meter, files, validity);
+    }
+
+    /// Looks at those files now and every `interval`, until it is dropped: the
+    /// connection goes on for hours, and reads them when it is made.
+    pub fn keep_fresh(&self, interval: Duration) -> impl Future<Output = Infallible> + use<> {
+        let connector = self.receiver.clone();
+        async move {
+            match connector {
+                Some(it) => it.keep_fresh(interval).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// What instruments are made from.
@@ -356,5 +387,44 @@ mod tests {
         assert!(text.lines().any(|it| it == "headwater_test_bytes_total 7"), "{text}");
         assert!(text.contains("process_uptime_seconds"), "{text}");
         assert!(telemetry.trace_layer().is_none(), "nobody receives traces");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_the_certificate_that_the_receiver_is_shown_ends_is_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut shown = rcgen::CertificateParams::new(vec!["h.example".to_owned()]).unwrap();
+        shown.not_before = rcgen::date_time_ymd(2030, 12, 31);
+        shown.not_after = rcgen::date_time_ymd(2031, 1, 1);
+        std::fs::write(path("crt"), shown.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(path("key"), key.serialize_pem()).unwrap();
+        let (certificate, key) = (path("crt"), path("key"));
+        let files = ["--otlp-tls-cert", &certificate, "--otlp-tls-key", &key];
+        let to = ["--otlp-endpoint", "https://127.0.0.1:1", "--otlp-metrics-seconds", "0"];
+        let options = options(&[&to[..], &files].concat());
+        let telemetry = Telemetry::start("test", &options, &Entropy::from_seed(1)).unwrap();
+        let measured = |name: &str| {
+            let line =
+                format!("headwater_credentials_{name}_seconds{{files=\"otlp_certificates\"}} ");
+            let text = telemetry.text().unwrap();
+            text.lines().find_map(|it| it.strip_prefix(&line)?.parse::<f64>().ok())
+        };
+        let looked = async || {
+            let watching = telemetry.keep_fresh(Duration::from_secs(60));
+            assert!(tokio::time::timeout(Duration::from_secs(30), watching).await.is_err());
+        };
+        assert_eq!(measured("expiry_time"), None, "nothing was read yet");
+
+        looked().await;
+        // By `date -u -d 2031-01-01 +%s`, and a day before.
+        let told = || (measured("start_time"), measured("expiry_time"));
+        assert_eq!(told(), (Some(1_924_905_600.0), Some(1_924_992_000.0)));
+        assert_eq!(measured("stale"), Some(0.0));
+
+        std::fs::write(path("crt"), "nothing").unwrap();
+        looked().await;
+        assert_eq!(told().1, Some(1_924_992_000.0), "the old one is in use");
+        assert!(measured("stale").is_some_and(|it| 0.0 < it));
     }
 }

@@ -41,8 +41,8 @@ pub struct ReceiverTls {
 #[derive(Clone, Debug)]
 pub(super) struct Receiver {
     pub(super) endpoint: String,
-    /// Without it, it is asked in the clear.
-    tls: Option<ClientFiles>,
+    /// Without it, it is asked in the clear. All connections share it.
+    pub(super) tls: Option<Connector>,
 }
 
 /// Why there is no receiver.
@@ -76,7 +76,7 @@ impl Receiver {
             server_name: None,
         };
         match uri.as_ref().and_then(Uri::scheme_str) {
-            Some("https") => Ok(Self { endpoint: found, tls: Some(files) }),
+            Some("https") => Ok(Self { endpoint: found, tls: Some(Connector::new(files)) }),
             Some("http") if files == ClientFiles::default() => {
                 Ok(Self { endpoint: found, tls: None })
             }
@@ -88,7 +88,7 @@ impl Receiver {
     /// Reads the files for its certificate.
     pub(super) async fn check_files(&self) -> Result<(), TlsError> {
         match &self.tls {
-            Some(files) => Connector::new(files.clone()).check().await,
+            Some(connector) => connector.check().await,
             None => Ok(()),
         }
     }
@@ -100,11 +100,11 @@ impl Receiver {
     ///
     /// Outside a tokio runtime.
     pub(super) fn channel(&self) -> Result<Option<Channel>, ReceiverError> {
-        let Some(files) = &self.tls else { return Ok(None) };
+        let Some(connector) = &self.tls else { return Ok(None) };
         let endpoint = Endpoint::from_shared(self.endpoint.clone());
         let endpoint =
             endpoint.map_err(|_| ReceiverError::Endpoint { found: self.endpoint.clone() })?;
-        let dialer = Dialer(Connector::new(files.clone()));
+        let dialer = Dialer(connector.clone());
         Ok(Some(endpoint.connect_with_connector_lazy(dialer)))
     }
 }
