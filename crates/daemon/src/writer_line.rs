@@ -186,6 +186,16 @@ impl Dial {
         })
     }
 
+    /// Reads the token, where there is one to be shown. Connections that are made
+    /// by this have one from then on: while the file cannot be used, the old one.
+    ///
+    /// # Errors
+    ///
+    /// [`BearerError`]: a call would fail before anything of it is sent.
+    pub fn check_token(&self) -> Result<(), BearerError> {
+        self.bearer.as_ref().map_or(Ok(()), |it| it.authorization().map(drop))
+    }
+
     /// Connects. The connection is made again where it breaks.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The way to another writer over gRPC.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -118,13 +119,16 @@ impl Inner {
         };
         let connecting = async {
             let dial = Dial::new(address.as_str(), &self.options, settings)?;
-            dial.connect().await
+            // Here it is known that nothing was sent. Of a call that fails for want
+            // of a token it could not be told.
+            dial.check_token()?;
+            Ok::<_, Box<dyn Error + Send + Sync>>(dial.connect().await?)
         };
         // Name resolution and TLS count too.
         let line = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(line)) => line,
             Ok(Err(error)) => {
-                tracing::debug!(%address, error = with_causes(&error), "no connection");
+                tracing::debug!(%address, error = with_causes(&*error), "no connection");
                 return Err(LineError::NotTaken);
             }
             Err(_) => return Err(LineError::NotTaken),
@@ -200,6 +204,32 @@ mod tests {
             patience: Duration::from_secs(1),
             traceparent: None,
         }
+    }
+
+    #[tokio::test]
+    async fn without_its_token_nothing_is_sent_and_nothing_is_in_doubt() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let address = WriterAddress::parse(&address).unwrap();
+        let options =
+            WriterLineOptions { writers_token_file: Some(file.clone()), ..Default::default() };
+        let line = GrpcLine::new(options);
+
+        let answer = line.hand(address.clone(), handed()).await;
+
+        assert_eq!(answer.err(), Some(LineError::NotTaken));
+        let nobody = listener.accept().map_err(|it| it.kind());
+        assert_eq!(nobody.err(), Some(std::io::ErrorKind::WouldBlock));
+
+        // Once it has been there, its loss keeps no connection from being used.
+        std::fs::write(&file, "one").unwrap();
+        line.0.connect(&address).await.unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(line.0.connect(&address).await.is_ok());
+        assert!(listener.accept().is_ok());
     }
 
     /// Whoever can write a head could have operations and tokens sent in the
