@@ -169,12 +169,22 @@ impl CallContext<'_> {
         Span::current().record("server.address", tracing::field::display(from));
         let shown = picked.token.shown();
         let attempt = attempt(picked.channel, self.traces.attempt(time));
+        let attempt = async {
+            tokio::select! {
+                biased;
+                answer = attempt => answer.map_err(|status| Failure::from_status(&status)),
+                // A read changes nothing, whether it was sent or not.
+                () = self.pool.is_better_elsewhere(from), if self.route.is_of_reads() => {
+                    Err(Failure::not_sent("no connection in time"))
+                }
+            }
+        };
         let mut failure = match tokio::time::timeout(time, attempt).await {
             Ok(Ok(response)) => {
                 self.pool.answered(from);
                 return Ok((response.into_inner(), from));
             }
-            Ok(Err(status)) => Failure::from_status(&status),
+            Ok(Err(failure)) => failure,
             Err(_) => Failure::unanswered(),
         };
         picked.token.look_again(shown.as_ref(), &mut failure);

@@ -8,6 +8,10 @@
 //!   [`RESOLVE_INTERVAL`]. Addresses that are still there keep their connection.
 //! - Nobody waits for a slow resolver while a server is known that has not failed,
 //!   and not for long while any is known.
+//! - A server without a connection is tried by one read at a time while there are
+//!   others: an address that answers nothing, as that of a pod that is gone, holds
+//!   up one and not every one that comes to it in turn. That one goes on elsewhere
+//!   after [`CONNECTION_WAIT`].
 
 mod resolution;
 
@@ -15,14 +19,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::service::interceptor::InterceptedService;
 
 use self::resolution::Resolution;
 use crate::address::Address;
 use crate::backoff::Backoff;
 use crate::credentials::{Credentials, Line, Token};
-use crate::network::{self, Network};
+use crate::network::{self, Link, Network};
 use crate::random::Random;
 
 /// Least time between two resolutions.
@@ -35,6 +39,15 @@ const RESOLVE_WAIT: Duration = Duration::from_millis(250);
 /// Likewise where all of them have failed. They may be back under their addresses,
 /// and a name that leads to others is asked for again with the next attempt.
 const RESOLVE_WAIT_SUSPECT: Duration = Duration::from_secs(1);
+
+/// Longest wait of a read for a connection, while another server has one: first so
+/// long, and twice as long after each failure, so that servers which are far away
+/// are reached too. Others take a round trip, or three with TLS.
+const CONNECTION_WAIT: Duration = Duration::from_millis(500);
+
+/// How long the first one who tries a server without a connection counts as trying
+/// it: longer than connections are waited for, for those who went away meanwhile.
+const TRIAL_MAX: Duration = Duration::from_secs(4);
 
 /// Most servers of one role. A name that resolves to more is cut.
 const PEERS_MAX: usize = 1_024;
@@ -52,6 +65,16 @@ pub(crate) enum Route<'a> {
     /// The one that every client with the same list would take for this
     /// history: a writer alone on a history never loses a publication.
     History(&'a str),
+}
+
+impl Route<'_> {
+    /// Whether what goes there changes nothing.
+    pub(crate) fn is_of_reads(self) -> bool {
+        match self {
+            Self::Balanced | Self::Prefer(_) => true,
+            Self::History(_) => false,
+        }
+    }
 }
 
 /// A server to ask.
@@ -95,8 +118,26 @@ struct State {
 #[derive(Debug)]
 struct Peer {
     picked: Picked,
+    link: Link,
     failures: u32,
     aside_until: Option<Instant>,
+    /// Since when somebody tries it, for want of a connection.
+    tried_since: Option<Instant>,
+}
+
+impl Peer {
+    fn is_live(&self, now: Instant) -> bool {
+        self.aside_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether one more call may be sent there. Writers are not spread over: who
+    /// comes while the connection is being made waits for it for a moment.
+    fn has_room(&self, route: Route<'_>, now: Instant) -> bool {
+        let Some(since) = self.tried_since.filter(|_| !self.link.is_up()) else { return true };
+        let tried = now.saturating_duration_since(since);
+        let is_waited_for = matches!(route, Route::History(_)) && tried < CONNECTION_WAIT;
+        is_waited_for || TRIAL_MAX <= tried
+    }
 }
 
 impl Pool {
@@ -136,6 +177,7 @@ impl Pool {
         if let Some(peer) = self.state().peer(address) {
             peer.failures = 0;
             peer.aside_until = None;
+            peer.tried_since = None;
         }
     }
 
@@ -145,9 +187,23 @@ impl Pool {
         state.is_suspect = true;
         if let Some(peer) = state.peer(address) {
             peer.failures = peer.failures.saturating_add(1);
+            peer.tried_since = None;
             // At least half of the bound: no failing server comes back at once.
             let half = ASIDE.bound(peer.failures) / 2;
             peer.aside_until = Some(Instant::now() + half + self.random.jitter(half));
+        }
+    }
+
+    /// Returns when a read that went to `address` does better to go elsewhere: it
+    /// has no connection for longer than one takes, and another server has one.
+    pub(crate) async fn is_better_elsewhere(&self, address: SocketAddr) {
+        loop {
+            let failures = self.state().peer(address).map_or(0, |it| it.failures);
+            let wait = CONNECTION_WAIT.saturating_mul(1 << failures.min(8));
+            sleep(wait.min(network::CONNECT_MAX)).await;
+            if self.state().is_better_elsewhere(address) {
+                return;
+            }
         }
     }
 
@@ -223,11 +279,13 @@ impl Pool {
             if state.peers.len() < PEERS_MAX && state.peer(socket).is_none() {
                 let network = Arc::clone(&self.network);
                 let tls = self.credentials.tls(address);
-                let channel = network::channel(network, socket, address.uri.clone(), tls);
+                let (uri, link) = (address.uri.clone(), Link::default());
+                let channel = network::channel(network, socket, uri, tls, link.clone());
                 let token = self.credentials.token(address, socket);
                 let channel = InterceptedService::new(channel, token.clone());
                 let picked = Picked { address: socket, channel, token };
-                state.peers.push(Peer { picked, failures: 0, aside_until: None });
+                let (failures, aside_until, tried_since) = (0, None, None);
+                state.peers.push(Peer { picked, link, failures, aside_until, tried_since });
             }
         }
     }
@@ -249,7 +307,15 @@ impl State {
 
     fn has_live(&self) -> bool {
         let now = Instant::now();
-        self.peers.iter().any(|it| it.aside_until.is_none_or(|until| until <= now))
+        self.peers.iter().any(|it| it.is_live(now))
+    }
+
+    fn is_better_elsewhere(&self, address: SocketAddr) -> bool {
+        let now = Instant::now();
+        let (mut here, others) =
+            self.peers.iter().partition::<Vec<_>, _>(|it| it.picked.address == address);
+        here.retain(|it| it.link.is_up());
+        here.is_empty() && others.iter().any(|it| it.is_live(now) && it.link.is_up())
     }
 
     fn peer(&mut self, address: SocketAddr) -> Option<&mut Peer> {
@@ -261,8 +327,10 @@ impl State {
     /// Without a peer; callers have just made sure that there is one.
     fn pick(&mut self, route: Route<'_>, avoid: Option<SocketAddr>) -> Picked {
         let now = Instant::now();
-        let is_live = |it: &&Peer| it.aside_until.is_none_or(|until| until <= now);
-        let mut choice: Vec<&Peer> = self.peers.iter().filter(is_live).collect();
+        let mut choice: Vec<&Peer> = self.peers.iter().filter(|it| it.is_live(now)).collect();
+        if choice.iter().any(|it| it.has_room(route, now)) {
+            choice.retain(|it| it.has_room(route, now));
+        }
         if choice.is_empty() {
             // Whoever comes back first.
             choice.extend(self.peers.iter().min_by_key(|it| it.aside_until));
@@ -280,6 +348,12 @@ impl State {
             None => choice[self.turn % choice.len()].picked.clone(),
         };
         self.turn = self.turn.wrapping_add(1);
+        if let Some(peer) = self.peer(picked.address)
+            && peer.has_room(Route::Balanced, now)
+            && !peer.link.is_up()
+        {
+            peer.tried_since = Some(now);
+        }
         picked
     }
 }

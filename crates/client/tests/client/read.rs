@@ -7,6 +7,7 @@ use futures::StreamExt;
 use headwater_client::{Consistency, KeyRange, ReadError, ScanOptions, Token};
 use headwater_proto::reason;
 use headwater_proto::v1::consistency::Level;
+use tokio::time::Instant;
 use tonic::Code;
 
 use crate::fake::{Deployment, HISTORY, HISTORY_ID, address, refusal};
@@ -73,6 +74,55 @@ async fn a_failing_replica_is_put_aside_and_comes_back() {
         session.get("k", Consistency::Any).await.unwrap();
     }
     assert!(deployment.read_servers()[10..].contains(&address(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_answers_nothing_holds_up_one_read_and_not_its_share_of_all() {
+    let deployment = Deployment::of(3);
+    let session = deployment.client().session(HISTORY);
+    for _ in 0..3 {
+        session.get("k", Consistency::Any).await.unwrap();
+    }
+    deployment.network.swallow(address(1));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut waits = Vec::new();
+    for round in 0..4 {
+        let reads = (0..60).map(|_| async {
+            let began = Instant::now();
+            session.get("k", Consistency::Any).await.unwrap();
+            began.elapsed()
+        });
+        let took = futures::future::join_all(reads).await;
+        let slow: Vec<_> = took.into_iter().filter(|it| !it.is_zero()).collect();
+        assert!(slow.len() <= 1, "round {round}: {slow:?}");
+        waits.extend(slow);
+        // It is put aside no more.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    // The first one waits for a connection for a while and goes on. Nobody waits
+    // for as long as connections may take.
+    let (while_ms, longest) = (Duration::from_millis(500), Duration::from_secs(3));
+    assert!(while_ms <= waits[0] && waits[0] < while_ms * 2, "{waits:?}");
+    assert!(waits.iter().all(|it| *it < longest), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_connection_is_used_once_it_has_one() {
+    let deployment = Deployment::of(2);
+    let session = deployment.client().session(HISTORY);
+    let reads = (0..20).map(|_| session.get("k", Consistency::Any));
+    futures::future::try_join_all(reads).await.unwrap();
+    let servers = deployment.read_servers();
+    for n in [1, 2] {
+        assert!(servers.contains(&address(n)), "{servers:?}");
+    }
+    deployment.network.cut(address(1));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    for _ in 0..4 {
+        session.get("k", Consistency::Any).await.unwrap();
+    }
+    let later = &deployment.read_servers()[servers.len()..];
+    assert_eq!(later.iter().filter(|it| **it == address(1)).count(), 2, "{later:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Connections in memory, which can be cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -27,6 +27,8 @@ struct State {
     /// So many queries get none.
     queries_lost: usize,
     dials: Vec<SocketAddr>,
+    /// Addresses at which nobody answers, not even with a refusal.
+    swallowing: BTreeSet<SocketAddr>,
 }
 
 impl FakeNetwork {
@@ -44,6 +46,13 @@ impl FakeNetwork {
     /// Ends every connection to `address`, and refuses new ones.
     pub(crate) fn take_down(&self, address: SocketAddr) {
         self.0.lock().unwrap().listening.remove(&address);
+        self.cut(address);
+    }
+
+    /// Ends every connection to `address`, and answers no new ones: a host that is
+    /// gone.
+    pub(crate) fn swallow(&self, address: SocketAddr) {
+        self.0.lock().unwrap().swallowing.insert(address);
         self.cut(address);
     }
 
@@ -90,6 +99,9 @@ impl Network for FakeNetwork {
         let network = self.clone();
         Box::pin(async move {
             network.0.lock().unwrap().dials.push(address);
+            if network.0.lock().unwrap().swallowing.contains(&address) {
+                return std::future::pending().await;
+            }
             let listening = network.0.lock().unwrap().listening.get(&address).cloned();
             let listening = listening.ok_or(io::ErrorKind::ConnectionRefused)?;
             let (near, mut near_end) = tokio::io::duplex(PIPE_BYTES);
