@@ -59,6 +59,7 @@ pub use self::event::{
     ReadOutcome, RecordSays, Ticket, Trouble,
 };
 use self::nonces::Nonces;
+use self::pipeline::Pumped;
 use self::records::Records;
 use crate::format;
 use crate::head::{
@@ -272,7 +273,23 @@ impl Publisher {
             self.now += 1;
             self.take_in(event, &mut effects);
         }
-        self.pump(&mut effects);
+        self.pump(&mut effects, Pumped::All);
+        effects
+    }
+
+    /// Takes in one event, and does only what sends something that is ready:
+    /// deciding a batch takes the time of many store calls where thousands wait,
+    /// and the next replacement need not wait for that. What follows next must
+    /// be [`Publisher::on_all`], if with nothing.
+    ///
+    /// # Panics
+    ///
+    /// As for [`Publisher::on`].
+    pub fn on_first(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.now += 1;
+        self.take_in(event, &mut effects);
+        self.pump(&mut effects, Pumped::WhatIsReady);
         effects
     }
 

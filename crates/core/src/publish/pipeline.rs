@@ -25,6 +25,18 @@ use crate::receipt::Receipt;
 /// Durable candidates of rolled-back batches that are remembered, so that a
 /// batch decided the same way again is not uploaded again.
 const STAGED_MAX: usize = 16;
+/// One part in so many of what is on its way, in operations, is enough for an
+/// upload of its own.
+const WORTH_PART: usize = 3;
+
+/// How much is done at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pumped {
+    All,
+    /// Nothing is decided yet that could be later, but for what is to go out
+    /// with the next replacement.
+    WhatIsReady,
+}
 
 impl Publisher {
     /// Those who are answered by the success of what is in flight.
@@ -38,12 +50,18 @@ impl Publisher {
         self.batches_in_flight().count() == self.pipeline.len()
     }
 
+    /// Whether a batch waits for what is in flight, and for nothing else.
+    pub fn is_next_ready(&self) -> bool {
+        let next = self.pipeline.get(self.batches_in_flight().count());
+        !self.is_closing && next.is_some_and(|it| it.is_ready() && it.decided_change().is_some())
+    }
+
     fn batches_in_flight(&self) -> impl Iterator<Item = &Batch> {
         self.pipeline.iter().take(self.in_flight.as_ref().map_or(0, |it| it.batches.len()))
     }
 
-    /// Does everything that can be done now.
-    pub(super) fn pump(&mut self, effects: &mut Vec<Effect>) {
+    /// Does everything that can be done now, or all but deciding more.
+    pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, what: Pumped) {
         loop {
             if self.in_flight.is_none() && self.reading.is_none() {
                 let has_work = !self.queue.is_empty()
@@ -70,7 +88,7 @@ impl Publisher {
                     self.read_head(effects);
                 }
             }
-            if !self.form_batch(effects) {
+            if what == Pumped::WhatIsReady || !self.form_batch(effects) {
                 return;
             }
         }
@@ -159,12 +177,24 @@ impl Publisher {
         // nothing left to wait for.
         if in_flight < self.pipeline.len() || self.pace == Pace::Gather {
             let Settings { batch_operations_max, batch_bytes_max, .. } = self.settings;
-            return !self.has_queued(batch_operations_max, batch_bytes_max);
+            let is_full = self.has_queued(batch_operations_max, batch_bytes_max);
+            return !is_full && !self.is_worth_an_upload();
         }
         // Small operations need no upload: they are ready as soon as the head
         // is theirs, and so are those that travel in it. Large ones are staged
         // meanwhile.
         (self.in_flight.is_some() || self.pace != Pace::Publish) && !is_upload()
+    }
+
+    /// Whether what waits is enough, beside what is on its way, to be uploaded by
+    /// itself already: then it goes out one replacement earlier than behind it.
+    /// Where as many come as were answered, the bucket takes an upload and a
+    /// replacement all the time, of a third of the callers each.
+    fn is_worth_an_upload(&self) -> bool {
+        let ahead: usize = self.pipeline.iter().map(|it| it.asks.len()).sum();
+        self.pace == Pace::Publish
+            && self.has_queued(ahead.div_ceil(WORTH_PART).max(1), usize::MAX)
+            && self.is_upload_queued()
     }
 
     /// Whether what waits will have to be uploaded before it is published.

@@ -1,10 +1,11 @@
 //! Carrying out what the publisher wants done.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use headwater_core::format;
 use headwater_core::head::ChangeBody;
 use headwater_core::id::{HistoryName, Tag};
@@ -77,7 +78,7 @@ impl Driver {
                     Done::Event(stage(&*store, &history, batch, change, records).await)
                 });
             }
-            Effect::Publish { if_match, bytes } => self.publish(if_match, bytes),
+            Effect::Publish { if_match, bytes } => self.publish(if_match, bytes, &[]),
             Effect::Advanced { observed, batches } => self.on_advanced(&observed, &batches),
             Effect::RolledBack { from } => {
                 if let Some(at) = self.predicted.iter().position(|it| from <= it.batch)
@@ -119,12 +120,13 @@ impl Driver {
         });
     }
 
-    fn publish(&mut self, if_match: Tag, bytes: Bytes) {
+    /// `beside` is what is carried out after it.
+    pub(super) fn publish(&mut self, if_match: Tag, bytes: Bytes, beside: &[Effect]) {
         let store = Arc::clone(&self.parts.store);
         let key = self.parts.history.head_key();
         self.sent.begin(bytes.clone());
-        let span = self.span_of(Stage::Publish);
-        let publishing = async move {
+        let span = self.span_beside(Stage::Publish, beside);
+        let mut publishing = async move {
             let began = Instant::now();
             let head = bytes.clone();
             let replacing = store.replace_head(&key, &if_match, bytes);
@@ -133,8 +135,14 @@ impl Driver {
                 delete_candidate(&*store, &head).await;
             }
             Done::Published { reply, took: began.elapsed(), span }
-        };
-        self.begin(publishing);
+        }
+        .boxed();
+        // On its way before anything else is done here. The loop polls it again,
+        // with a waker.
+        match publishing.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => self.work.push(publishing),
+            Poll::Ready(done) => self.begin(async { done }),
+        }
     }
 
     /// Jittered, so that writers that collided do not meet again.

@@ -5,7 +5,7 @@
 //! longest of those that are traced, which is in that publication, or waits for
 //! it to end; and it has a link to each that it answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +49,14 @@ impl Driver {
     /// A span for work that callers wait for; a disabled one where none of them
     /// is traced.
     pub(super) fn span_of(&self, stage: Stage) -> Span {
-        let Some(origin) = self.waiting.first_origin() else { return Span::none() };
+        self.span_beside(stage, &[])
+    }
+
+    /// The same, where some callers are answered by `beside` and wait no longer.
+    pub(super) fn span_beside(&self, stage: Stage, beside: &[Effect]) -> Span {
+        let Some(origin) = self.waiting.first_origin(|| answered(beside)) else {
+            return Span::none();
+        };
         let span = tracing::info_span!(
             target: ROOT_TARGET,
             parent: None,
@@ -168,6 +175,22 @@ impl Driver {
             origin.link(span);
         }
     }
+}
+
+/// Who is told by `effects`.
+fn answered(effects: &[Effect]) -> BTreeSet<Ticket> {
+    let tickets = effects.iter().filter_map(|it| match it {
+        Effect::Answer { ticket, .. } => Some(*ticket),
+        Effect::ReadHead { .. }
+        | Effect::FindFacts { .. }
+        | Effect::Decided { .. }
+        | Effect::Stage { .. }
+        | Effect::Publish { .. }
+        | Effect::Advanced { .. }
+        | Effect::RolledBack { .. }
+        | Effect::Maintained { .. } => None,
+    });
+    tickets.collect()
 }
 
 #[cfg(test)]

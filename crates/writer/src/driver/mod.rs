@@ -441,10 +441,17 @@ impl Driver {
         };
         let is_read = matches!(event, Event::HeadRead(_));
         let is_success = matches!(event, Event::Published(PublishReply::Replaced { .. }));
+        // What is ready goes out before anything is decided for the one after it.
+        let is_first = is_success && paced.is_none() && self.publisher.is_next_ready();
+        let mut event = Some(event);
+        if is_first && let Some(published) = event.take() {
+            let effects = self.publisher.on_first(published);
+            self.carry_out(effects);
+        }
         // What was asked meanwhile goes in first: there may be room for it now.
         let mut events = self.take_inbox();
         events.extend(paced);
-        events.push(event);
+        events.extend(event);
         events.extend(if is_read { self.take_back() } else { Vec::new() });
         // Whoever cannot be answered in time takes no place in a batch. After
         // the event: it may be their answer.
@@ -529,11 +536,19 @@ impl Driver {
         self.work.push(work.boxed());
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) {
+    fn carry_out(&mut self, mut effects: Vec<Effect>) {
         if self.publisher.observed().is_none() {
             self.forget_upkeep();
         }
         self.measure_effects(&effects);
+        // A replacement is sent before anybody is told about the one before it:
+        // everybody who waits, waits for the store.
+        let is_publish = |it: &Effect| matches!(it, Effect::Publish { .. });
+        if let Some(at) = effects.iter().position(is_publish)
+            && let Effect::Publish { if_match, bytes } = effects.remove(at)
+        {
+            self.publish(if_match, bytes, &effects);
+        }
         for effect in effects {
             self.carry_out_one(effect);
         }

@@ -14,29 +14,31 @@ use super::Driver;
 use crate::figures::Shown;
 use crate::histories::{HeadNotice, PUSHED_BYTES_MAX, PUSHED_HEAD_BYTES_MAX, PublishedHead};
 
-/// The head that was sent last.
+/// Heads that were sent.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
+    /// The one in flight.
     bytes: Bytes,
-    /// What the store called it, once it said that it took it.
-    tag: Option<Tag>,
+    /// The last one that the store took, and what it called it.
+    taken: Option<(Tag, Bytes)>,
 }
 
 impl Sent {
     pub(super) fn begin(&mut self, bytes: Bytes) {
-        *self = Self { bytes, tag: None };
+        self.bytes = bytes;
     }
 
     pub(super) fn answered(&mut self, reply: &HeadWrite) {
-        self.tag = match reply {
-            HeadWrite::Replaced { tag } => Some(tag.clone()),
+        let bytes = std::mem::take(&mut self.bytes);
+        self.taken = match reply {
+            HeadWrite::Replaced { tag } => Some((tag.clone(), bytes)),
             HeadWrite::Mismatch | HeadWrite::Gone | HeadWrite::NoAnswer(_) => None,
         };
     }
 
     /// Its bytes, if it is the head with this tag.
     fn bytes_of(&self, tag: &Tag) -> Option<Bytes> {
-        (self.tag.as_ref() == Some(tag)).then(|| self.bytes.clone())
+        self.taken.as_ref().filter(|(it, _)| it == tag).map(|(_, bytes)| bytes.clone())
     }
 }
 

@@ -47,12 +47,15 @@ impl Waiting {
         self.by_ticket.get(&ticket).map(|(_, waiter)| waiter)
     }
 
-    /// The origin of the first of those that are traced.
-    pub(super) fn first_origin(&self) -> Option<&Origin> {
+    /// The origin of the first of those that are traced, and are none of
+    /// `but`; that is not asked for where none is traced.
+    pub(super) fn first_origin(&self, but: impl FnOnce() -> BTreeSet<Ticket>) -> Option<&Origin> {
         if self.n_traced == 0 {
             return None;
         }
-        self.by_ticket.values().find_map(|(_, waiter)| waiter.origin.as_ref())
+        let but = but();
+        let mut others = self.by_ticket.iter().filter(|(ticket, _)| !but.contains(ticket));
+        others.find_map(|(_, (_, waiter))| waiter.origin.as_ref())
     }
 
     /// Tells one caller, if it is still there.
