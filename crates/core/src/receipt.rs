@@ -66,36 +66,16 @@ pub struct Window {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiptIndex {
     coverage_from: StateVersion,
-    by_id: BTreeMap<Scattered, Receipt>,
+    by_id: BTreeMap<OperationId, Receipt>,
     /// Per version, oldest first: what it takes, and the ids.
     versions: VecDeque<VersionReceipts>,
     size_bytes: u64,
 }
 
-/// An id behind a hash of it, which most comparisons end with: an index of
-/// hundreds of thousands would otherwise read the text of a dozen ids, each
-/// somewhere in memory, to find one. Ids that are made to collide are compared by
-/// their text, and cost no more than without it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Scattered {
-    hash: u64,
-    id: OperationId,
-}
-
-impl Scattered {
-    fn new(id: OperationId) -> Self {
-        // FNV-1a, 64 bits.
-        let hash = id.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        Self { hash, id }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VersionReceipts {
     version: StateVersion,
-    ids: Vec<Scattered>,
+    ids: Vec<OperationId>,
     size_bytes: u64,
 }
 
@@ -122,7 +102,7 @@ impl ReceiptIndex {
 
     /// The receipt of an operation, whatever its request hash.
     pub fn find(&self, id: &OperationId) -> Option<&Receipt> {
-        self.by_id.get(&Scattered::new(id.clone()))
+        self.by_id.get(id)
     }
 
     /// The receipts of versions from `from` up to `to`, oldest first: what a
@@ -150,9 +130,8 @@ impl ReceiptIndex {
         let mut added = VersionReceipts { version, ids: Vec::new(), size_bytes: 0 };
         for receipt in receipts {
             added.size_bytes += receipt.size_bytes();
-            let id = Scattered::new(receipt.operation_id.clone());
-            added.ids.push(id.clone());
-            self.by_id.insert(id, receipt);
+            added.ids.push(receipt.operation_id.clone());
+            self.by_id.insert(receipt.operation_id.clone(), receipt);
         }
         self.size_bytes += added.size_bytes;
         self.versions.push_back(added);

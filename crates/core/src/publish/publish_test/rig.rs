@@ -247,8 +247,17 @@ impl Rig {
         self.on(writer, Event::Expired { ticket });
     }
 
+    /// In two steps where a driver takes two.
     pub(super) fn on(&mut self, writer: usize, event: Event) {
-        let effects = self.writers[writer].publisher.on(event);
+        let publisher = &mut self.writers[writer].publisher;
+        let is_success = matches!(event, Event::Published(PublishReply::Replaced { .. }));
+        let effects = if is_success && publisher.is_next_ready() {
+            let mut effects = publisher.on_first(event);
+            effects.extend(publisher.on_all([]));
+            effects
+        } else {
+            publisher.on(event)
+        };
         self.take_effects(writer, effects);
     }
 
