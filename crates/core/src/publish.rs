@@ -61,11 +61,12 @@ pub use self::event::{
 use self::nonces::Nonces;
 use self::pipeline::Pumped;
 use self::records::Records;
+use self::replacement::Attempt;
 use crate::format;
 use crate::head::{
     ChangeBody, Head, HeadLimits, ObjectRef, ObservedHead, Publisher as PublisherName,
 };
-use crate::id::{Nonce, Tag, WriterAddress};
+use crate::id::{Tag, WriterAddress};
 use crate::receipt::{ReceiptIndex, Window};
 use crate::version::Revision;
 
@@ -164,20 +165,6 @@ impl PendingControl {
     fn is_in_doubt(&self) -> bool {
         self.in_doubt_from.is_some()
     }
-}
-
-/// One replacement of the head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Attempt {
-    began: u64,
-    nonce: Nonce,
-    successor: Arc<Head>,
-    size_bytes: usize,
-    /// The batches that it publishes: the front of the pipeline.
-    batches: Vec<BatchId>,
-    /// The control that it carries out, by its arrival.
-    control: Option<u64>,
-    maintenance: Vec<Maintenance>,
 }
 
 impl Publisher {

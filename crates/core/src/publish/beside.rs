@@ -30,7 +30,7 @@ use super::Publisher;
 use super::batch::{Batch, BatchId, DecidedChange};
 use super::event::Pace;
 use crate::hash::ContentHash;
-use crate::head::{ChangeBody, Head, ObjectRef};
+use crate::head::{ChangeBody, Head, ObjectRef, REFERENCE_BYTES_MAX};
 
 /// Entries of the largest size that a head carries on top of its soft limit:
 /// one that was accepted, whose upload may come to an end after the replacement
@@ -128,6 +128,17 @@ impl Publisher {
     fn without_travellers(&self, head: &Head, head_bytes: usize) -> usize {
         let carried = self.beside.iter().filter(|it| carries(head, it.object.hash));
         head_bytes.saturating_sub(carried.map(|it| it.inline_bytes).sum())
+    }
+
+    /// What stays in the head with an entry of `len` bytes for the batch at
+    /// `index`, and with the batches before it: they may go out together.
+    pub(super) fn coming_bytes(&self, index: usize, len: usize) -> usize {
+        let coming = self.pipeline.iter().take(index).filter_map(Batch::decided_change);
+        let sizes = coming.map(|it| match &it.body {
+            ChangeBody::Inline(bytes) => REFERENCE_BYTES_MAX + inline_bytes(bytes.len()),
+            ChangeBody::Staged(_) => REFERENCE_BYTES_MAX,
+        });
+        self.settled_bytes() + sizes.sum::<usize>() + REFERENCE_BYTES_MAX + inline_bytes(len)
     }
 
     /// Whether a head has room for an entry of this size that travels in it.

@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use super::answer::{Answer, SubmitError};
 use super::batch::{Batch, BatchId, Decided, DecidedChange, Pending, Phase, StagedChange, told};
-use super::beside::inline_bytes;
 use super::event::{Effect, FoundRecord, Pace, RecordSays, Ticket, Trouble};
 use super::prediction::Prediction;
 use super::{Item, Publisher, Settings};
@@ -16,7 +15,7 @@ use crate::change::Change;
 use crate::decide::{Ask, Basis, Decision, Facts, Verdict, decide, needs};
 use crate::format;
 use crate::hash::ContentHash;
-use crate::head::{ChangeBody, ObjectRef, REFERENCE_BYTES_MAX};
+use crate::head::{ChangeBody, ObjectRef};
 use crate::id::{HistoryId, OperationId};
 use crate::keys::ObjectKey;
 use crate::operation::{Issue, RequestRecord};
@@ -348,9 +347,7 @@ impl Publisher {
         let receipt_bytes = receipts.values().map(Receipt::size_bytes).sum();
         // A head that is past its soft limit takes references only, until a
         // fold has made room.
-        let inline_bytes = inline_bytes(bytes.len());
-        let coming_bytes = self.coming_bytes(index) + REFERENCE_BYTES_MAX + inline_bytes;
-        let fits = coming_bytes <= self.settings.head.soft_bytes;
+        let fits = self.coming_bytes(index, bytes.len()) <= self.settings.head.soft_bytes;
         let (body, is_new_object) = if bytes.len() <= self.settings.inline_bytes_max && fits {
             (ChangeBody::Inline(bytes.clone()), false)
         } else {
@@ -359,17 +356,6 @@ impl Publisher {
         };
         let change = Arc::new(change);
         DecidedChange { version, change, hash, bytes, body, is_new_object, receipts, receipt_bytes }
-    }
-
-    /// What stays in the head once the batches before `index` are published:
-    /// they may go out together with it.
-    fn coming_bytes(&self, index: usize) -> usize {
-        let coming = self.pipeline.iter().take(index).filter_map(Batch::decided_change);
-        let sizes = coming.map(|it| match &it.body {
-            ChangeBody::Inline(bytes) => REFERENCE_BYTES_MAX + inline_bytes(bytes.len()),
-            ChangeBody::Staged(_) => REFERENCE_BYTES_MAX,
-        });
-        self.settled_bytes() + sizes.sum::<usize>()
     }
 
     /// A candidate that is durable already under a name that may still be

@@ -4,10 +4,25 @@
 use super::answer::SubmitError;
 use super::batch::{Batch, BatchId};
 use super::event::{Control, Effect, Maintenance};
-use super::{Attempt, Item, Publisher, stored};
+use super::{Item, Publisher, stored};
 use crate::head::{Append, Head, Successor};
+use crate::id::Nonce;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// One replacement of the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) began: u64,
+    pub(super) nonce: Nonce,
+    pub(super) successor: Arc<Head>,
+    pub(super) size_bytes: usize,
+    /// The batches that it publishes: the front of the pipeline.
+    pub(super) batches: Vec<BatchId>,
+    /// The control that it carries out, by its arrival.
+    pub(super) control: Option<u64>,
+    pub(super) maintenance: Vec<Maintenance>,
+}
 
 impl Publisher {
     /// Publishes what is ready at the front, maintenance riding on it. `true`
