@@ -41,8 +41,8 @@ const RESOLVE_WAIT: Duration = Duration::from_millis(250);
 const RESOLVE_WAIT_SUSPECT: Duration = Duration::from_secs(1);
 
 /// Longest wait of a read for a connection, while another server has one: first so
-/// long, and twice as long after each failure, so that servers which are far away
-/// are reached too. Others take a round trip, or three with TLS.
+/// long, and twice as long after each time in vain, so that servers which are far
+/// away are reached too. Others take a round trip, or three with TLS.
 const CONNECTION_WAIT: Duration = Duration::from_millis(500);
 
 /// How long the first one who tries a server without a connection counts as trying
@@ -121,6 +121,9 @@ struct Peer {
     link: Link,
     failures: u32,
     aside_until: Option<Instant>,
+    /// Reads that waited for a connection and went elsewhere. Refusals do not
+    /// count: there may be many at once, and nobody waits for them.
+    waited_in_vain: u32,
     /// Since when somebody tries it, for want of a connection.
     tried_since: Option<Instant>,
 }
@@ -177,6 +180,7 @@ impl Pool {
         if let Some(peer) = self.state().peer(address) {
             peer.failures = 0;
             peer.aside_until = None;
+            peer.waited_in_vain = 0;
             peer.tried_since = None;
         }
     }
@@ -198,10 +202,14 @@ impl Pool {
     /// has no connection for longer than one takes, and another server has one.
     pub(crate) async fn is_better_elsewhere(&self, address: SocketAddr) {
         loop {
-            let failures = self.state().peer(address).map_or(0, |it| it.failures);
-            let wait = CONNECTION_WAIT.saturating_mul(1 << failures.min(8));
+            let in_vain = self.state().peer(address).map_or(0, |it| it.waited_in_vain);
+            let wait = CONNECTION_WAIT.saturating_mul(1 << in_vain.min(8));
             sleep(wait.min(network::CONNECT_MAX)).await;
-            if self.state().is_better_elsewhere(address) {
+            let mut state = self.state();
+            if state.is_better_elsewhere(address) {
+                if let Some(peer) = state.peer(address) {
+                    peer.waited_in_vain = peer.waited_in_vain.saturating_add(1);
+                }
                 return;
             }
         }
@@ -284,8 +292,14 @@ impl Pool {
                 let token = self.credentials.token(address, socket);
                 let channel = InterceptedService::new(channel, token.clone());
                 let picked = Picked { address: socket, channel, token };
-                let (failures, aside_until, tried_since) = (0, None, None);
-                state.peers.push(Peer { picked, link, failures, aside_until, tried_since });
+                state.peers.push(Peer {
+                    picked,
+                    link,
+                    failures: 0,
+                    aside_until: None,
+                    waited_in_vain: 0,
+                    tried_since: None,
+                });
             }
         }
     }

@@ -83,8 +83,16 @@ async fn an_address_that_answers_nothing_holds_up_one_read_and_not_its_share_of_
     for _ in 0..3 {
         session.get("k", Consistency::Any).await.unwrap();
     }
+    // As of a pod that ends: refusals first, and then nothing any more.
+    deployment.network.take_down(address(1));
+    let refused = (0..60).map(|_| session.get("k", Consistency::Any));
+    futures::future::try_join_all(refused).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    futures::future::try_join_all((0..60).map(|_| session.get("k", Consistency::Any)))
+        .await
+        .unwrap();
     deployment.network.swallow(address(1));
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let mut waits = Vec::new();
     for round in 0..4 {
         let reads = (0..60).map(|_| async {
